@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.kubeapi.api_server import api_server, client, peak_mb
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer

@@ -16,7 +16,7 @@ from typing import Final
 from bench.kubeapi import api_server
 from bench.kubeapi.api_server import ApiServer
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer

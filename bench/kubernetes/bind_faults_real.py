@@ -26,7 +26,7 @@ from bench.kubernetes.bind_faults import figures, outcomes
 from bench.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
 from bench.kubernetes.kwok import NAMESPACE, clear, controller, job, kwok, until
 from bench.measure import Figure
-from ganger.backends.kubernetes import object_names
+from ganger.gang_jobs import object_names
 from tools.fakeapi import Call, Fault, FaultProxy
 from tools.testcluster import Cluster
 from tools.testcluster.control_plane.admin_client import tls

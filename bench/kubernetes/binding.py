@@ -16,8 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from bench.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.controller.jobs.ended_jobs import load_ended
@@ -29,6 +27,8 @@ from ganger.controller.restore import restore
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_validation import policy_from_dict
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import Submitted

@@ -13,8 +13,8 @@ from typing import Final
 from bench.kubernetes.kwok import clear, controller, kwok
 from bench.kubernetes.kwok_gangs import THEIRS, Watched, create_all, delete_groups, group_of, pod_of, watching
 from bench.measure import Figure
-from ganger.backends.kubernetes.custom_resources import SCHEDULER
 from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS
+from ganger.gang_jobs.custom_resources import SCHEDULER
 from ganger.kubeapi.objects import ObjectMeta
 from ganger.kubeapi.resources import PODS
 from tools.testcluster import Cluster

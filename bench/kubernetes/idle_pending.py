@@ -12,7 +12,7 @@ import psutil
 
 from bench.kubernetes.kwok import NAMESPACE, cluster_view, controller, job, kwok, until, used_s
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS
+from ganger.gang_jobs.custom_resources import GANG_JOBS
 from ganger.kubeapi.objects import Object
 from ganger.kubeapi.resources import PODS
 from tools.testcluster import Cluster

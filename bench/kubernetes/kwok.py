@@ -24,7 +24,7 @@ import psutil
 
 import ganger
 from bench.measure import ROOT
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM
+from ganger.gang_jobs.custom_resources import GANG_JOBS, PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer

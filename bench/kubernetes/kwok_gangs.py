@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from bench.kubernetes.kwok import AT_ONCE, NAMESPACE, WITHIN_S, clear, controller, job, kwok, until
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM, SCHEDULER
 from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS
+from ganger.gang_jobs.custom_resources import GANG_JOBS, PROGRAM, SCHEDULER
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.informer import Informer

@@ -11,7 +11,7 @@ import psutil
 
 from bench.kubernetes.kwok import clear, cluster_view, controller, job, kwok, requests, until, used_s, written
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS
+from ganger.gang_jobs.custom_resources import GANG_JOBS
 from tools.testcluster import Cluster
 
 JOBS = int(os.environ.get("GANGER_BENCH_JOBS", "2000"))

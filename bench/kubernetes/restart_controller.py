@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 from bench.kubernetes.kwok import NAMESPACE, ClusterView, cluster_view, controller, job, kwok, until
 from bench.measure import Figure, median
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.custom_resources import GANG_JOBS
 from ganger.kubeapi.objects import Key, Pod
 from ganger.kubeapi.resources import LEASES
 from tools.testcluster import Cluster

@@ -1,16 +1,20 @@
 """The interfaces of the engine: what a backend does, what a clock is, what a launcher runs."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job
 from ganger.model.views.service_views import Stacks
+
+_TERM: Final = re.compile(r"\s*(?P<key>[^\s=!,]+)\s*(?P<sign>!=|=)\s*(?P<value>[^\s=!,]*)\s*")
 
 
 class Report(Protocol):
@@ -136,6 +140,48 @@ class LogQuery:
     def filters_lines(self) -> bool:
         """True if lines are selected by their time or text."""
         return self.grep is not None or self.since_ms is not None or self.until_ms is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTerm:
+    """One condition of a selector: the label has that value or, unless `equal`, another value or is absent."""
+
+    key: str
+    value: str
+    equal: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """A filter of jobs; everything that is set must hold.
+
+    since_ms, until_ms: the job existed at some time between them: submitted by `until_ms` and not ended before
+    `since_ms`, both Unix ms.
+    """
+
+    states: tuple[str, ...] = ()
+    user: str | None = None
+    queue: str | None = None
+    name: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    labels: tuple[LabelTerm, ...] = ()
+
+    def of_states(self, states: Sequence[str]) -> "JobFilter":
+        """Return the same filter, for these states."""
+        return replace(self, states=tuple(states))
+
+
+def label_terms(text: str) -> tuple[LabelTerm, ...]:
+    """Return the terms of a selector: `team=nlp,stage!=prod`. Raise RequestError (invalid_request)."""
+    terms = []
+    for part in text.split(",") if text.strip() else ():
+        match = _TERM.fullmatch(part)
+        if not match:
+            remedy = "write team=nlp, or team=nlp,stage!=prod"
+            raise RequestError("invalid_request", f"invalid label selector: {text}", remedy, 422)
+        terms.append(LabelTerm(match["key"], match["value"], equal=match["sign"] == "="))
+    return tuple(terms)
 
 
 class RankUsage(NamedTuple):

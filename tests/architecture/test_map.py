@@ -67,7 +67,7 @@ def test_the_kubernetes_client_knows_nothing_of_ganger() -> None:
         for number, line in enumerate(path.read_text().replace("from ganger.kubeapi", "").splitlines(), 1)
         if OF_GANGER in line.lower()
     ]
-    remedy = "keep ganger's own names in backends/kubernetes/custom_resources.py and have the caller give them"
+    remedy = "keep ganger's own names in gang_jobs/custom_resources.py and have the caller give them"
     assert lines == [], remedy
 
 

@@ -42,6 +42,7 @@ ROUTES = {
     "DELETE /queues/{name}",
     "GET /policy",
     "PUT /policy",
+    "POST /policy/check",
     "POST /policy/diff",
     "GET /policy/versions",
     "GET /policy/versions/{number}",

@@ -55,6 +55,13 @@ WRONG: dict[str, tuple[str, str, Any, int, str]] = {
     "a document that is no mapping": ("PUT", "/policy", {"text": "[]"}, 409, "bad_policy"),
     "half of a pair": ("PUT", "/policy", {"document": {"order": "\ud800"}}, 409, "bad_policy"),
     "an order that is not there": ("POST", "/policy/diff", {"text": "order: drf"}, 409, "bad_policy"),
+    "a check of a queue without its parent": (
+        "POST",
+        "/policy/check",
+        {"text": "queues: {a: {parent: b}}"},
+        409,
+        "bad_policy",
+    ),
     "against nothing": ("POST", "/policy/diff", RIGHT | {"against": 9}, 404, "no_such_version"),
     "no such version": ("GET", "/policy/versions/1", None, 404, "no_such_version"),
 }

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ganger.engine.submit.submit_order import submission_order
 from ganger.errors import RequestError
 from ganger.model.job import After, JobSpec
 from ganger.spec import parse_specs
+from ganger.spec.submission_checks import submission_order
 
 FILE = """\
 # what is prepared

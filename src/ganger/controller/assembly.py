@@ -19,17 +19,8 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp
 
-from ganger.backends.kubernetes.controller_tokens import (
-    ADDRESS,
-    ADDRESS_CERTIFICATE,
-    ADDRESS_URL,
-    CALLER_HEADER,
-    DRY_RUN_PARAMETER,
-)
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
-from ganger.backends.kubernetes.object_names import key_of
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.controller.jobs.claim_restrictions import ClaimRestrictions
 from ganger.controller.jobs.code_archives import CodeArchives
@@ -51,7 +42,15 @@ from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
 from ganger.engine.submit.build import check_text, read_spec
-from ganger.engine.submit.submit_order import new_id
+from ganger.gang_jobs.controller_tokens import (
+    ADDRESS,
+    ADDRESS_CERTIFICATE,
+    ADDRESS_URL,
+    CALLER_HEADER,
+    DRY_RUN_PARAMETER,
+)
+from ganger.gang_jobs.custom_resources import PROGRAM
+from ganger.gang_jobs.object_names import key_of
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials, CredentialsError
@@ -68,6 +67,7 @@ from ganger.server.assembly import Gate, Server, World, run_server
 from ganger.server.state_directory import ServerStartError
 from ganger.server.tls_certificate import CertificateFiles
 from ganger.settings import Home
+from ganger.spec.submission_checks import new_id
 
 LEASE: Final = "ganger-controller"
 DEFAULT_KUBECONFIG: Final = Path("~/.kube/config")

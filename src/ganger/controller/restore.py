@@ -10,7 +10,6 @@ import msgspec
 
 from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
-from ganger.backends.kubernetes.object_names import id_of
 from ganger.controller.jobs.gang_job_reconciler import OVER
 from ganger.controller.policy.queue_usage import Usage, current_node_time, current_usage, known_run_times
 from ganger.core.fold.fold import new_gang
@@ -18,6 +17,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import GangStep
 from ganger.core.state.state import Image
 from ganger.engine.eventlog import job_checkpoint
+from ganger.gang_jobs.object_names import id_of
 from ganger.kubeapi.objects import CustomObject
 from ganger.model.cluster import Cluster, Node, NodeState
 from ganger.model.policy import PolicyDocument, document_of

@@ -1,6 +1,6 @@
 """Review of callers' tokens, by the API server itself.
 
-Tokens of callers that come through the API server's proxy are those of `backends.kubernetes.controller_tokens`. A
+Tokens of callers that come through the API server's proxy are those of `gang_jobs.controller_tokens`. A
 metrics collector sends the token of its own service account, as to any component of Kubernetes.
 """
 
@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ganger.backends.kubernetes.controller_tokens import (
+from ganger.gang_jobs.controller_tokens import (
     ADMINISTERS_PREFIX,
     ALL_JOBS_AUDIENCE,
     CALLER_ACCOUNT,

@@ -24,7 +24,6 @@ from ganger.engine.api_tokens import Scope as TokenScope
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import CostQuery
-from ganger.engine.eventlog.job_filters import JobFilter, label_terms
 from ganger.engine.loop import Loop
 from ganger.engine.metrics import BOUNDS_S, Histogram, state_metrics
 from ganger.engine.policy_doc.policy_service import PolicyService, Proposal
@@ -64,7 +63,7 @@ from ganger.model.views.service_views import (
     ServerView,
     Totals,
 )
-from ganger.ports import Backend, LogLine, LogQuery, Metric
+from ganger.ports import Backend, JobFilter, LogLine, LogQuery, Metric, label_terms
 from ganger.settings import Home
 from ganger.spec import json_schema as spec_schema
 

@@ -18,7 +18,9 @@ from ganger.rest.problem_json import problem
 from ganger.rest.responses import IS_USER
 
 _CALLER: Final = "ganger.caller"
-_PUBLIC: Final = re.compile(r"GET /api/v1/(server|fit|policy|policy/versions|policy/versions/\d+)")
+_PUBLIC: Final = re.compile(
+    r"GET /api/v1/(server|fit|policy|policy/versions|policy/versions/\d+)|POST /api/v1/policy/check"
+)
 """Answers that name no job."""
 _JOB_DRY_RUN: Final = "POST /api/v1/jobs"
 """Open to every caller as a dry run: its answer is about their own job."""

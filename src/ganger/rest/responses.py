@@ -34,6 +34,7 @@ VIEWS: Final = (
     policy_views.PolicyView,
     policy_views.PolicyVersion,
     policy_views.PolicyTrial,
+    policy_views.PolicyDraft,
     service_views.SecretRow,
     service_views.ExecCommand,
     service_views.Samples,

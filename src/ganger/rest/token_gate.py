@@ -141,7 +141,7 @@ class _Response:
 def _needed_scope(scope: Scope) -> TokenScope:
     """Return the scope of a token that a request needs. A dry run of a policy changes nothing."""
     path, method = scope["path"], scope["method"]
-    if method in ("GET", "HEAD") or path == f"{_POLICY}/diff":
+    if method in ("GET", "HEAD") or path in (f"{_POLICY}/check", f"{_POLICY}/diff"):
         return "read"
     is_dry_run = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("dryRun") == ["plan"]
     if path == _POLICY and is_dry_run:

@@ -11,12 +11,12 @@ import pytest
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.eventlog.job_filters import JobFilter, LabelTerm, label_terms
 from ganger.engine.eventlog.projection import Projection, project
 from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped
+from ganger.ports import JobFilter, LabelTerm, label_terms
 from tests.engine.scenes import job
 
 JOBS = 10_000

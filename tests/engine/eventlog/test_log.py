@@ -13,12 +13,12 @@ from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog import event_log as logs
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
-from ganger.engine.eventlog.job_filters import JobFilter
 from ganger.engine.eventlog.projection import Projection, project
 from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped
+from ganger.ports import JobFilter
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.scenes import folded, job, listed_states, played, raw, serve
 

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.kubernetes.binding import CRD, OFFER, Controlled, controller
-from ganger.backends.kubernetes.controller_tokens import (
-    CALLER_HEADER,
-    DRY_RUN_PARAMETER,
-)
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.assembly import ObjectService
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.token_review import identity_of
+from ganger.gang_jobs.controller_tokens import (
+    CALLER_HEADER,
+    DRY_RUN_PARAMETER,
+)
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.rest.app import make_app

@@ -73,13 +73,27 @@ def test_what_was_written_is_put_back_when_a_write_fails(
 
 
 def test_what_the_controller_does_not_take_is_put_back(system: ServedController, before: dict[str, Any]) -> None:
-    wrong = AFTER + "  wrong: {nominal: {gpu_types: {b200: 8}}}\n"
-    result = system.ganger("policy", "apply", "-", stdin=wrong)
+    """The document is valid, but a job could not continue under it."""
+    name = system.ganger("submit", "--queue", "research", "--gpu", "1", "--", "x").stdout.strip()
+    system.wait(name, "Starting")
+    result = system.ganger(
+        "policy", "apply", "-", stdin=AFTER.replace("weight: 5", "weight: 5, nominal: {gpus: 0}, borrowing: {gpus: 0}")
+    )
     assert result.returncode == 4, result
-    assert "queues/wrong: " in result.stderr
+    assert "queues/research: " in result.stderr
     assert "nothing has changed" in result.stderr
     assert specs(system) == before
     until(lambda: system.controlled.loop.policy.NAME == "fifo", "the order before to be in force")
+    assert system.ganger("stop", name).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", ["{nominal: {gpu_types: {b200: 8}}}", "{parent: nope}"], ids=["type that no node has", "no parent"]
+)
+def test_an_invalid_document_is_not_written(system: ServedController, before: dict[str, Any], wrong: str) -> None:
+    result = system.ganger("policy", "apply", "-", stdin=f"{AFTER}  wrong: {wrong}\n")
+    assert (result.returncode, "stdin:6:" in result.stderr) == (2, True), result
+    assert specs(system) == before
 
 
 def test_what_cannot_be_put_back_is_named(system: ServedController, before: dict[str, Any]) -> None:

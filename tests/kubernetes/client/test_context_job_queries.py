@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ganger.backends.kubernetes import object_names
+from ganger.gang_jobs import object_names
 from tests.kubernetes.client.served_controller import ServedController, served
 from tools.testcluster.waiting import until
 

@@ -255,7 +255,7 @@ def wrong(ganger: Typed, system: Controlled) -> None:
     for text, code, expected_text in (
         ("order: nonsense\n", 2, "stdin:1"),
         ("queues: [a]\n", 2, "queues"),
-        ("queues:\n  research: {nominal: {gpu_types: {b200: 8}}}\n", 4, "queues/research"),
+        ("queues:\n  research: {nominal: {gpu_types: {b200: 8}}}\n", 2, "stdin:2"),
     ):
         result = ganger("chief", "policy", "apply", "-", bindings=text)
         assert (result.returncode, expected_text in result.stderr) == (code, True), (text, result)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
-from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError

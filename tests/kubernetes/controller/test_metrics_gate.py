@@ -9,8 +9,8 @@ import pytest
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.token_review import MAX_CHARACTERS, MetricsGate, TokenReviewer
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from tests.rest.asgi import Answer, request

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from bench.kubernetes.binding import CRD
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.client.kubernetes.caller import Caller
@@ -25,6 +23,8 @@ from ganger.controller.jobs.code_archives import (
     CodeArchives,
 )
 from ganger.engine.launch import launch_plans
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key

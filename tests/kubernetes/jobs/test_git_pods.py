@@ -16,11 +16,11 @@ import kubernetes_validate
 import pytest
 
 from bench.kubernetes.binding import controller
-from ganger.backends.kubernetes.code_archive import MAX_BYTES
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.jobs import git_pods
 from ganger.controller.jobs.git_pods import CONTAINER, LABEL, FetchedCode, GitPods
 from ganger.errors import RequestError
+from ganger.gang_jobs.code_archive import MAX_BYTES
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.objects import ObjectMeta, Pod, PodStatus
 from ganger.kubeapi.request import ObjectRef

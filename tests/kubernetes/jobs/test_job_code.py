@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.kubernetes import object_names
 from ganger.code.packed_code import pack
 from ganger.errors import RequestError
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import ObjectMeta
 from ganger.model.job import JobSpec, Origin
 from ganger.spec import spec_from_dict

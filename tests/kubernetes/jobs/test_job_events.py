@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.kubernetes.binding import GANG, JOB
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM
 from ganger.controller.jobs import job_events
 from ganger.controller.jobs.job_events import JobEvents, Notice
+from ganger.gang_jobs.custom_resources import GANG_JOBS, PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key, Pod

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from ganger.backends.kubernetes.custom_resources import PROGRAM, SCHEDULER
+from ganger.gang_jobs.custom_resources import PROGRAM, SCHEDULER
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import RETRY_FOR_S, ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Added, Bookmark, Modified, ObjectMeta

@@ -13,7 +13,7 @@ import certifi
 import pytest
 from aiohttp import web
 
-from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import RENEW_BEFORE_EXPIRY_S, TOKEN_FILE_MAX_AGE_S, Credentials, CredentialsError

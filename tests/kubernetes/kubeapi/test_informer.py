@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.informer import MAX_BACKOFF_S, WATCH_TIMEOUT_S, Informer
 from ganger.kubeapi.objects import Pod

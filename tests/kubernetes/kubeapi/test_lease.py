@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ganger.backends.kubernetes.custom_resources import PROGRAM
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.lease import RENEW_DEADLINE_S, RETRY_PERIOD_S, LeaderLease, LeaseLostError
 from tests.kubernetes.scripted import broken, refused, run, serving

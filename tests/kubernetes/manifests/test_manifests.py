@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.pod_template import PRIORITY_CLASS
 from ganger.cli import ganger
 from ganger.cli.admin.install import FILES
 from ganger.controller.jobs import git_pods
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.pod_template import PRIORITY_CLASS
 from ganger.model.job import PRIORITIES
 from tests.docs.pages import ROOT
 from tests.kubernetes.manifests.test_resources import MANIFESTS, schema_of

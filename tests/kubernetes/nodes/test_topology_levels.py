@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bench.kubernetes.binding import Controlled, controller
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.foreign.test_foreign_pods import bound, group, node, pending_message, pod, scene, until

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
 from bench.kubernetes.disrupting import SETTLES_S
-from ganger.backends.kubernetes import object_names
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tools.fakeapi import FakeApi, Fault

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench.kubernetes.binding import GANG, JOB, controller
-from ganger.backends.kubernetes.object_names import key_of
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
+from ganger.gang_jobs.object_names import key_of
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.controller.test_controller_faults import until
 from tests.kubernetes.nodes.test_unready_nodes import placed, scene

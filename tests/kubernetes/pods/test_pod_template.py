@@ -6,8 +6,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.pod_template import PodSettings, build_pods
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.pod_template import PodSettings, build_pods
 from ganger.kubeapi.objects import Key
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Origin

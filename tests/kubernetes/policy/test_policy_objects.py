@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bench.kubernetes.binding import CRD, OFFER, controller, job_of
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.engine.loop import Loop
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from bench.kubernetes.binding import Controlled, controller, job_of
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import REPORT_INTERVAL_S, USAGE_INTERVAL_S
 from ganger.core.state.state import State
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted

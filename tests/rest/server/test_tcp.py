@@ -287,7 +287,7 @@ def test_a_token_allows_what_its_scope_says(open_place: ServerHome) -> None:
     ):
         status, problem, _ = ask(open_place, method, path, body, **guest)
         assert (status, problem["code"]) == (403, "insufficient_scope"), path
-    for method, path in (("GET", "/queues"), ("GET", "/nodes"), ("GET", "/policy"), ("POST", "/policy/diff")):
+    for method, path in (("GET", "/queues"), ("GET", "/nodes"), ("GET", "/policy"), ("POST", "/policy/check")):
         assert ask(open_place, method, path, {} if method == "POST" else None, **guest)[0] != 403, path
     assert ask(open_place, "PUT", "/policy?dryRun=plan", {}, **guest)[0] != 403
     assert ask(open_place, "PUT", "/queues/calm", {"user_limits": {"priority": 5}}, **chief)[0] == 200

@@ -7,13 +7,13 @@ event loop.
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import Binder, NotPlacedError, node_of
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.pod_refusal import admission_failure
-from ganger.backends.kubernetes.pod_template import build_pods
 from ganger.backends.kubernetes.volumes.volume_claims import ClaimUnavailableError, VolumeClaims
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.pod_template import build_pods
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import Cause, Start

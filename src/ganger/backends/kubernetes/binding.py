@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
-from ganger.backends.kubernetes import object_names
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from ganger.backends.kubernetes import object_names
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import CustomObject, Key, Pod
 from ganger.model.cluster import Cluster, Node
 

@@ -13,11 +13,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ganger.backends.kubernetes import object_names, pod_logs
 from ganger.backends.kubernetes.attempt_pods import AttemptPods
 from ganger.backends.kubernetes.binding import Binder
 from ganger.backends.kubernetes.cluster_cache import ClusterCache, find_newest_pod
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang, find_bound_gangs
 from ganger.backends.kubernetes.foreign.foreign_pods import ForeignPods, is_foreign_gang
 from ganger.backends.kubernetes.foreign.pod_conditions import PodConditions
@@ -27,10 +25,12 @@ from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S, NodePatience
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.pod_startup import PodStartup
-from ganger.backends.kubernetes.pod_template import CONTAINER, exec_arguments
 from ganger.backends.kubernetes.runtime.pod_place import PodPlace
 from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.backends.kubernetes.volumes.volume_claims import VolumeClaims
+from ganger.gang_jobs import object_names, pod_logs
+from ganger.gang_jobs.custom_resources import GANG_JOBS
+from ganger.gang_jobs.pod_template import CONTAINER, exec_arguments
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s

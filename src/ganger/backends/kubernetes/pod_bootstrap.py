@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.pod_template import CERTIFICATE_FILE, LISTENER_FILE, PodSettings, owner_reference
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.pod_template import CERTIFICATE_FILE, LISTENER_FILE, PodSettings, owner_reference
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.resources import CONFIG_MAPS, SECRETS
 from ganger.model.decision import Start

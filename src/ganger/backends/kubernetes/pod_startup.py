@@ -6,9 +6,9 @@ The gang runtime gives an attempt up when one lasts too long, and the core decid
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import is_over, node_of
 from ganger.backends.kubernetes.status_writer import StatusWriter
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import Key, Object, Pod
 
 STUCK_REASONS: Final = (

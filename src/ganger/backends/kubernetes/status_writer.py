@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from ganger.backends.kubernetes.object_names import key_of
+from ganger.gang_jobs.object_names import key_of
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import ApiStruct, CustomObject, Key, Object

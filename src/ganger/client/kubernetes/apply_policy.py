@@ -1,7 +1,7 @@
 """`ganger policy apply`: a policy document written as a SchedulingPolicy, and a Queue for each of its queues.
 
-It has the caller's permissions. The API server first validates all objects in a dry run, so that an invalid or
-forbidden one leaves nothing half written. If a write fails all the same, or the controller
+It has the caller's permissions. The controller first checks the document, and the API server all objects in a dry run,
+so that an invalid or forbidden one leaves nothing half written. If a write fails all the same, or the controller
 (`controller.policy.policy_reconciler`) does not put the objects in force, what was written is reverted, except objects
 that another client changed since.
 """
@@ -14,18 +14,16 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.custom_resources import GROUP, POLICIES, QUEUES
 from ganger.client.client_errors import REFUSED, UNREACHABLE, ClientError, client_error
 from ganger.client.kubernetes.caller import Caller
-from ganger.engine.policy_doc.policy_validation import policy_from_dict, read_policy
+from ganger.client.kubernetes.controller_requests import query_controller
+from ganger.gang_jobs.custom_resources import GROUP, POLICIES, QUEUES
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import Resource
-from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT
-from ganger.spec.schema import to_mapping
 
 Record = dict[str, Any]
 
@@ -67,9 +65,10 @@ class _AppliedChange:
 async def write(caller: Caller, proposal: Record) -> Record:
     """Write the objects of a document; return the names {"written", "deleted", "unchanged"} once they are in force.
 
-    Raises RequestError for an invalid document, ApiError, and ClientError if the controller refuses.
+    Raises ApiError, and ClientError for an invalid document, or if the controller refuses.
     """
-    changes, unchanged = await _changes(caller.api, _document(proposal))
+    document = msgspec.json.decode(await query_controller(caller, "POST", "/policy/check", proposal))["document"]
+    changes, unchanged = await _changes(caller.api, document)
     await _put_in_force(caller, changes)
     return {
         "written": [change.title for change in changes if change.spec is not None],
@@ -108,19 +107,9 @@ async def _put_in_force(caller: Caller, changes: Sequence[_Change]) -> None:
         raise await _revert_all(caller, done, "\n".join(refused))
 
 
-def _document(proposal: Record) -> PolicyDocument:
-    if "document" in proposal:
-        draft = policy_from_dict(proposal["document"], "document")
-    else:
-        draft = read_policy(proposal["text"], proposal["filename"])
-    return draft.document
-
-
-async def _changes(api: ApiClient, document: PolicyDocument) -> tuple[list[_Change], list[str]]:
+async def _changes(api: ApiClient, specs: Record) -> tuple[list[_Change], list[str]]:
     """Return the changes to write, and the names of unchanged objects."""
-    specs = to_mapping(PolicyDocument, document)
     queues: dict[str, Record] = specs.pop("queues", {})
-    queues.get(ROOT, {}).pop("parent", None)
     objects = {(QUEUES, queue.metadata.name): queue for queue in await api.list(QUEUES)}
     objects |= {(POLICIES, policy.metadata.name): policy for policy in await api.list(POLICIES)}
     new_specs: dict[tuple[Resource[CustomObject], str], Record] = {

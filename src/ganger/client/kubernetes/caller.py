@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
-from ganger.backends.kubernetes.custom_resources import GROUP, VERSION
 from ganger.client.client_errors import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, ClientError, Unreachable, client_error
+from ganger.gang_jobs.custom_resources import GROUP, VERSION
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import AccessReview, ApiStruct

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.client.client_errors import REFUSED, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.find_job import find_whole_job
 from ganger.client.kubernetes.job_row import in_full, is_rejected, row, spec_of, status_of
+from ganger.gang_jobs.custom_resources import GANG_JOBS
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.request import ObjectRef
 from ganger.model.job import ENDED

@@ -6,13 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.custom_resources import GROUP, QUEUES
-from ganger.backends.kubernetes.object_names import JOB
-from ganger.backends.kubernetes.pod_template import USERS_SECRETS
 from ganger.client.client_errors import NOT_FOUND, REFUSED, client_error
+from ganger.client.kubernetes import apply_policy
 from ganger.client.kubernetes.caller import Caller, not_in_cluster
 from ganger.client.kubernetes.find_job import display_name
 from ganger.client.kubernetes.job_row import unix_ms
+from ganger.gang_jobs.custom_resources import GROUP, QUEUES
+from ganger.gang_jobs.object_names import JOB
+from ganger.gang_jobs.pod_template import USERS_SECRETS
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import ApiStruct, ObjectMeta, Pod
 from ganger.kubeapi.request import ObjectRef, write_request
@@ -148,8 +149,6 @@ async def write_queue(caller: Caller, name: str, body: Record | None) -> None:
 
     Raises ApiError, RequestError, and ClientError if the controller refuses it.
     """
-    from ganger.client.kubernetes import apply_policy  # checks policies with the core, which takes long
-
     spec = None if body is None else to_mapping(Queue, msgspec.convert({**body, "name": name}, Queue))
     try:
         await apply_policy.write_queue(caller, name, spec)

@@ -14,7 +14,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from ganger.backends.kubernetes.controller_tokens import (
+from ganger.client.client_errors import REFUSED, UNREACHABLE, client_error
+from ganger.client.kubernetes.caller import Caller
+from ganger.client.local.http import problem_of
+from ganger.gang_jobs.controller_tokens import (
     ADDRESS,
     ADDRESS_CERTIFICATE,
     ADDRESS_URL,
@@ -26,10 +29,7 @@ from ganger.backends.kubernetes.controller_tokens import (
     DRY_RUN_PARAMETER,
     USER_PREFIX,
 )
-from ganger.backends.kubernetes.custom_resources import GROUP, PROGRAM
-from ganger.client.client_errors import REFUSED, UNREACHABLE, client_error
-from ganger.client.kubernetes.caller import Caller
-from ganger.client.local.http import problem_of
+from ganger.gang_jobs.custom_resources import GROUP, PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials, CredentialsError

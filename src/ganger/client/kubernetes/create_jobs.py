@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
-from ganger.backends.kubernetes.custom_resources import API_VERSION, GANG_JOBS
-from ganger.backends.kubernetes.object_names import CODE, CONTROL_FIELDS, code_config_map
 from ganger.client.client_errors import REFUSED, USAGE, ClientError, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.change_job import ended_job
@@ -21,13 +19,15 @@ from ganger.client.kubernetes.controller_requests import DRY_RUN, query_controll
 from ganger.client.kubernetes.find_job import find_whole_job, newest_of_name
 from ganger.client.kubernetes.job_row import in_full, row, spec_of, submitted_name
 from ganger.client.kubernetes.upload_code import pack_code, upload
-from ganger.engine.submit.submit_order import new_id, pending_dependencies, submission_order
 from ganger.errors import RequestError
+from ganger.gang_jobs.custom_resources import API_VERSION, GANG_JOBS
+from ganger.gang_jobs.object_names import CODE, CONTROL_FIELDS, code_config_map
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.resources import CONFIG_MAPS, ListOptions
 from ganger.model.job import ENDED, GangState, JobSpec, split_element_id
 from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
+from ganger.spec.submission_checks import new_id, pending_dependencies, submission_order
 
 Record = dict[str, Any]
 

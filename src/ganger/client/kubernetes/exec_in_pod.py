@@ -12,12 +12,12 @@ from contextlib import aclosing
 from itertools import chain
 from typing import Any, Final
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.pod_template import CONTAINER, LAUNCHER_COMMAND, TASK, WORK, exec_arguments
 from ganger.client.client_errors import NOT_FOUND, REFUSED, UNREACHABLE, ClientError, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.find_job import ENDED_STATE, FoundJob, find_job_with_pods
 from ganger.client.kubernetes.job_row import read_spec
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.pod_template import CONTAINER, LAUNCHER_COMMAND, TASK, WORK, exec_arguments
 from ganger.kubeapi.objects import Pod
 from ganger.kubeapi.pod_exec import CommandError
 from ganger.kubeapi.resources import PODS, ListOptions

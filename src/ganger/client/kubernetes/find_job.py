@@ -4,15 +4,16 @@
 checkpoint of the array's object.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS
-from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.client.client_errors import NOT_FOUND, REFUSED, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.job_row import read_spec, row, status_of, submitted_name
+from ganger.gang_jobs.custom_resources import GANG_JOBS
+from ganger.gang_jobs.object_names import gang_of
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.resources import ListOptions
@@ -112,16 +113,14 @@ def state_of(array: CustomObject, index: int) -> str:
     record = status_of(array).get("record")
     if array_state in ENDED or not record:
         return ENDED_STATE if array_state in ENDED else array_state
-    from ganger.engine.eventlog import job_checkpoint  # the core's: only this needs it
-
     try:
-        checkpoint = job_checkpoint.decode(record, id_of(array.metadata.key))
-    except ValueError:
+        checkpoint = json.loads(record)
+        states = {gang["job"]["index"]: str(gang["state"]) for gang in checkpoint["gangs"]}
+        return states.get(index) or (
+            "pending" if index in (checkpoint["array"] or {"rest": ()})["rest"] else ENDED_STATE
+        )
+    except (ValueError, KeyError, TypeError):
         return array_state  # of another version: nothing better is known
-    gang = next((gang for gang in checkpoint.gangs if gang.job.index == index), None)
-    if gang is not None:
-        return str(gang.state)
-    return "pending" if checkpoint.array is not None and index in checkpoint.array.rest else ENDED_STATE
 
 
 def _indices(gang_job: CustomObject) -> tuple[int, ...]:

@@ -12,16 +12,16 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from ganger.backends.kubernetes import pod_logs
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS
-from ganger.backends.kubernetes.object_names import JOB, gang_of
-from ganger.backends.kubernetes.pod_template import CONTAINER
 from ganger.client.client_errors import USAGE, ClientError, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.controller_requests import query_controller
 from ganger.client.kubernetes.find_job import ENDED_STATE, FoundJob, find_job, find_job_with_pods
 from ganger.client.kubernetes.job_detail import with_display_names
 from ganger.client.kubernetes.job_row import row
+from ganger.gang_jobs import pod_logs
+from ganger.gang_jobs.custom_resources import GANG_JOBS
+from ganger.gang_jobs.object_names import JOB, gang_of
+from ganger.gang_jobs.pod_template import CONTAINER
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Bookmark, CustomObject, Deleted, Key, Pod
 from ganger.kubeapi.request import ObjectRef

@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 from pydantic_core import from_json, to_json
 
-from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.backends.kubernetes.object_names import CODE, CONTROL_FIELDS, DEFAULT_USER
 from ganger.errors import RequestError
+from ganger.gang_jobs.custom_resources import PROGRAM
+from ganger.gang_jobs.object_names import CODE, CONTROL_FIELDS, DEFAULT_USER
 from ganger.kubeapi.objects import CustomObject
 from ganger.model.job import PRIORITIES, GangState, JobSpec
 from ganger.model.views.service_views import JobRow, JobView, Ledger, ReasonView

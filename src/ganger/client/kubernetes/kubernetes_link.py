@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
-from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.client.client_errors import USAGE, client_error, timed_out
 from ganger.client.kubernetes import follow_objects
 from ganger.client.kubernetes.caller import Caller, client_error_of
@@ -24,6 +23,7 @@ from ganger.client.kubernetes.exec_in_pod import fetch_files
 from ganger.client.kubernetes.rest_operations import respond
 from ganger.client.local.http import Request
 from ganger.errors import RequestError
+from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials, CredentialsError, NoKubeconfigError

@@ -4,25 +4,24 @@ What an object has is read from it and changed on it, so no controller is needed
 user can do with kubectl. The controller answers what only it knows, through the API server's proxy.
 """
 
-import json
 import time
 from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from ganger import __version__
-from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.client.client_errors import ClientError
-from ganger.client.kubernetes import change_job, cluster_objects, create_jobs, follow_objects, job_detail
+from ganger.client.kubernetes import apply_policy, change_job, cluster_objects, create_jobs, follow_objects, job_detail
 from ganger.client.kubernetes.caller import Caller, not_in_cluster
 from ganger.client.kubernetes.controller_requests import query_controller
 from ganger.client.kubernetes.exec_in_pod import exec_command
 from ganger.client.kubernetes.find_job import find_job
 from ganger.client.kubernetes.job_row import row
 from ganger.client.local.http import Request
-from ganger.engine.eventlog.job_filters import JobFilter, label_terms
+from ganger.gang_jobs.custom_resources import GANG_JOBS
 from ganger.kubeapi.resources import ListOptions
 from ganger.model.job import ENDED
+from ganger.ports import JobFilter, label_terms
 
 Record = dict[str, Any]
 Query = dict[str, str]
@@ -155,8 +154,6 @@ async def _server(caller: Caller) -> Any:
 
 async def _apply_policy(caller: Caller, proposal: Record) -> Record:
     """Write the objects of a document and return their names, once they are in force."""
-    from ganger.client.kubernetes import apply_policy  # checks policies with the core, which takes long
-
     for key in ("force", "note", "if_version"):
         if proposal.get(key) not in (None, "", False):
             kept = "kubectl get queues,schedulingpolicies -o yaml --show-managed-fields"
@@ -164,10 +161,8 @@ async def _apply_policy(caller: Caller, proposal: Record) -> Record:
             raise not_in_cluster(
                 f"{flag} needs a ganger server, which keeps versions; here the policy is objects", kept
             )
-    if proposal.get("version") is not None:
-        policy = json.loads(await query_controller(caller, "GET", f"/policy/versions/{proposal['version']}"))
-        proposal = {"document": policy["document"]}
-    return await apply_policy.write(caller, proposal)
+    keys = ("text", "filename", "document", "version")
+    return await apply_policy.write(caller, {key: proposal[key] for key in keys if key in proposal})
 
 
 def _select_rows(rows: Iterable[Record], query: Query) -> list[Record]:

@@ -11,17 +11,17 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.code_archive import check_size
 from ganger.client.client_errors import REFUSED, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.code.code_snapshot import snapshot
 from ganger.code.packed_code import pack
-from ganger.engine.submit.command_check import check_directory
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.code_archive import check_size
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import ConfigMap
 from ganger.kubeapi.resources import CONFIG_MAPS
 from ganger.model.job import GitCode, JobSpec
+from ganger.spec.submission_checks import check_directory
 
 
 @dataclass(frozen=True, slots=True)

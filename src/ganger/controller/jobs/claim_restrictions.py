@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import msgspec
 
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
-from ganger.backends.kubernetes.object_names import id_of
 from ganger.controller.jobs.gang_job_reconciler import spec_of
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.loop import Loop
 from ganger.errors import RequestError
+from ganger.gang_jobs.object_names import id_of
 from ganger.kubeapi.objects import Key
 from ganger.model.affinity import Term
 from ganger.model.event import NodesRestricted

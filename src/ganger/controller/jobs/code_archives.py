@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.code_archive import code_digest
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.controller.jobs.gang_job_reconciler import OVER
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.code_archive import code_digest
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import ConfigMap, CustomObject, Key, Object

@@ -15,11 +15,11 @@ from typing import Any, Final
 import msgspec
 from pydantic import TypeAdapter
 
-from ganger.backends.kubernetes.object_names import id_of
 from ganger.controller.jobs.gang_job_reconciler import OVER, spec_of
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.engine.eventlog.projection import Projection
 from ganger.errors import RequestError
+from ganger.gang_jobs.object_names import id_of
 from ganger.kubeapi.objects import CustomObject
 from ganger.model.job import ENDED, Job, Origin
 from ganger.model.views.service_views import JobRow, Ledger

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.object_names import CONTROL_FIELDS, DEFAULT_USER, gang_of, id_of
 from ganger.controller.jobs import conditions
 from ganger.controller.jobs.job_builder import MISSING, JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.core.state.gang import Gang
 from ganger.errors import RequestError
+from ganger.gang_jobs.object_names import CONTROL_FIELDS, DEFAULT_USER, gang_of, id_of
 from ganger.kubeapi.objects import CustomObject, Key, ObjectMeta
 from ganger.model.event import (
     Deleted,

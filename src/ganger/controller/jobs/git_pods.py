@@ -16,11 +16,11 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from ganger.backends.kubernetes.binding import is_over
-from ganger.backends.kubernetes.code_archive import MAX_BYTES
-from ganger.backends.kubernetes.custom_resources import GROUP
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
-from ganger.backends.kubernetes.pod_template import LAUNCHER, WORK, container_security_context, pod_security_context
 from ganger.errors import RequestError
+from ganger.gang_jobs.code_archive import MAX_BYTES
+from ganger.gang_jobs.custom_resources import GROUP
+from ganger.gang_jobs.pod_template import LAUNCHER, WORK, container_security_context, pod_security_context
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Key, Object, ObjectMeta, Pod

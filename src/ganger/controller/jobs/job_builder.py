@@ -13,15 +13,15 @@ from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import urlsplit
 
-from ganger.backends.kubernetes.object_names import gang_of, id_of
-from ganger.backends.kubernetes.pod_template import WORK
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
-from ganger.engine.submit.submit_order import pending_dependencies
 from ganger.errors import RequestError
+from ganger.gang_jobs.object_names import gang_of, id_of
+from ganger.gang_jobs.pod_template import WORK
 from ganger.kubeapi.objects import Key
 from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin
 from ganger.model.policy import Pods
+from ganger.spec.submission_checks import pending_dependencies
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MISSING: Final = "no_such_dependency"

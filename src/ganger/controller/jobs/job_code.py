@@ -8,9 +8,9 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from ganger.backends.kubernetes.code_archive import CODE_ALTERNATIVES, check_size, code_digest
 from ganger.controller.jobs.git_pods import FetchedCode
 from ganger.errors import RequestError
+from ganger.gang_jobs.code_archive import CODE_ALTERNATIVES, check_size, code_digest
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Key, ObjectMeta
 from ganger.model.job import GitCode, JobSpec, Origin

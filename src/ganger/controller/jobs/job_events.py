@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ganger.backends.kubernetes.custom_resources import API_VERSION, PROGRAM
 from ganger.backends.kubernetes.foreign.foreign_pods import is_foreign_gang
-from ganger.backends.kubernetes.object_names import key_of
 from ganger.controller.jobs.conditions import time_of
 from ganger.core.state.gang import Gang
 from ganger.engine.query.event_text import failure_end_text, stop_text
+from ganger.gang_jobs.custom_resources import API_VERSION, PROGRAM
+from ganger.gang_jobs.object_names import key_of
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject, Key

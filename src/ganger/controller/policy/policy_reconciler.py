@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.custom_resources import POLICIES, QUEUES
 from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.controller.policy import queue_usage
 from ganger.controller.policy.queue_status import ReportTrigger
@@ -25,6 +24,7 @@ from ganger.engine.policy_doc.policy_validation import check_fits, policy_from_d
 from ganger.engine.policy_doc.trial_run import find_stranded
 from ganger.engine.wall_clock import WallClock
 from ganger.errors import RequestError
+from ganger.gang_jobs.custom_resources import POLICIES, QUEUES
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.informer import Informer

@@ -22,13 +22,13 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog import codec, event_row, job_costs, job_filters, job_table
 from ganger.engine.eventlog.disk_reserve import DiskReserve
-from ganger.engine.eventlog.job_filters import JobFilter, page_query
 from ganger.engine.eventlog.projection import Projection
 from ganger.engine.eventlog.recovery import JobEntry, Recovery, reconcile
 from ganger.errors import RequestError
 from ganger.model.event import Deleted, Described, Event, ServerStarted, Stamped, Unreadable
 from ganger.model.job import ENDED, GangState, Job, split_element_id
 from ganger.model.views.service_views import JobRow, Ledger
+from ganger.ports import JobFilter
 
 MEMORY: Final = ":memory:"
 SNAPSHOT_EVERY: Final = 2_000
@@ -349,7 +349,7 @@ class EventLog:
         """Return (number, state, listing row), newest first. `before` is the number at which the last page ended."""
         lowest, beyond = job_filters.number_range(self._read, job_filter)
         beyond = beyond if before is None else min(beyond, before)
-        rows = self._read(*page_query(job_filter, lowest, beyond, limit))
+        rows = self._read(*job_filters.page_query(job_filter, lowest, beyond, limit))
         return [
             (number, state, json.loads(row) | {"labels": json.loads(labels)}) for number, state, row, labels in rows
         ]

@@ -1,4 +1,4 @@
-"""Filters of job listings: the SQL that finds the jobs, and the elements of an array.
+"""Filters of job listings (`ports.JobFilter`): the SQL that finds the jobs, and the elements of an array.
 
 A page walks an index downwards from its cursor and stops when it is full: its cost is that of the rows it shows,
 however long the history is. Several states are several such walks, merged by SQLite as they go.
@@ -7,64 +7,20 @@ An element has a row of its own once it has a gang; until then it is in the stat
 ended with its array was stopped before it started.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from ganger.errors import RequestError
 from ganger.model.job import ENDED, GangState
 from ganger.model.views.service_views import JobRow
+from ganger.ports import JobFilter
 
 Read = Callable[[str, tuple[Any, ...]], list[Any]]
 """Return the rows of a query."""
 
 NEWEST: Final = (1 << 62) - 1
 """Above the number of every job."""
-_TERM: Final = re.compile(r"\s*(?P<key>[^\s=!,]+)\s*(?P<sign>!=|=)\s*(?P<value>[^\s=!,]*)\s*")
 _COLUMNS: Final = "job.state, job.row, job.labels"
-
-
-@dataclass(frozen=True, slots=True)
-class LabelTerm:
-    """One condition of a selector: the label has that value or, unless `equal`, another value or is absent."""
-
-    key: str
-    value: str
-    equal: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
-    """A filter of jobs; everything that is set must hold.
-
-    since_ms, until_ms: the job existed at some time between them: submitted by `until_ms` and not ended before
-    `since_ms`, both Unix ms.
-    """
-
-    states: tuple[str, ...] = ()
-    user: str | None = None
-    queue: str | None = None
-    name: str | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-    labels: tuple[LabelTerm, ...] = ()
-
-    def of_states(self, states: Sequence[str]) -> "JobFilter":
-        """Return the same filter, for these states."""
-        return replace(self, states=tuple(states))
-
-
-def label_terms(text: str) -> tuple[LabelTerm, ...]:
-    """Return the terms of a selector: `team=nlp,stage!=prod`. Raise RequestError (invalid_request)."""
-    terms = []
-    for part in text.split(",") if text.strip() else ():
-        match = _TERM.fullmatch(part)
-        if not match:
-            remedy = "write team=nlp, or team=nlp,stage!=prod"
-            raise RequestError("invalid_request", f"invalid label selector: {text}", remedy, 422)
-        terms.append(LabelTerm(match["key"], match["value"], equal=match["sign"] == "="))
-    return tuple(terms)
 
 
 def number_range(read: Read, job_filter: JobFilter) -> tuple[int, int]:

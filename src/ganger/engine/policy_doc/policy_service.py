@@ -20,7 +20,14 @@ from ganger.engine.policy_doc.trial_run import find_stranded, run_trial
 from ganger.errors import RequestError
 from ganger.model.event import PolicySet, QueueDeleted, QueueSet, Stamped
 from ganger.model.policy import PolicyDocument, initial_document
-from ganger.model.views.policy_views import PolicyTrial, PolicyVersion, PolicyView, PolicyWarning, StrandedJob
+from ganger.model.views.policy_views import (
+    PolicyDraft,
+    PolicyTrial,
+    PolicyVersion,
+    PolicyView,
+    PolicyWarning,
+    StrandedJob,
+)
 
 SUBJECT: Final = "policy/policy"
 """The subject of events about the policy in the log."""
@@ -76,6 +83,10 @@ class PolicyService:
             for edition, previous in zip(editions, older, strict=True)
             if edition.row is not None
         ]
+
+    def check_policy(self, proposal: Proposal) -> PolicyDraft:
+        """Return a document that names only what exists. Raise RequestError (bad_policy), (no_such_version, 404)."""
+        return PolicyDraft(document=policy_to_dict(self._document(proposal), whole=False))
 
     def diff_policy(self, proposal: Proposal, against: int | None = None) -> PolicyTrial:
         """Return what a document changes of the one in force, or of an earlier version, and the jobs it would strand.

@@ -70,9 +70,9 @@ def check_fits(draft: Draft, state: State) -> PolicyDocument:
     return draft.document
 
 
-def policy_to_dict(document: PolicyDocument) -> dict[str, Any]:
-    """Return the mapping that a user would write, including the defaults, so that all keys are visible."""
-    data = to_mapping(PolicyDocument, document, whole=True)
+def policy_to_dict(document: PolicyDocument, *, whole: bool = True) -> dict[str, Any]:
+    """Return the mapping that a user would write; `whole`: including the defaults, so that all keys are visible."""
+    data = to_mapping(PolicyDocument, document, whole=whole)
     data.get("queues", {}).get(ROOT, {}).pop("parent", None)
     return data
 

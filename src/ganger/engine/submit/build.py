@@ -20,7 +20,7 @@ from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.start_check import StartRequest
 from ganger.core.state.state import State
 from ganger.engine.submit import quota_check
-from ganger.engine.submit.command_check import check_checkpoints, check_commands, check_directory
+from ganger.engine.submit.command_check import check_checkpoints, check_commands
 from ganger.engine.submit.git_info import git_state
 from ganger.engine.submit.git_repository import fetch
 from ganger.engine.submit.secret_store import SecretStore, check_value, keep_values, values_of
@@ -29,6 +29,7 @@ from ganger.model.job import GitCode, Job, JobSpec, Origin, Resources
 from ganger.model.units import DEVICE_MILLI
 from ganger.settings import Home
 from ganger.spec import parse_spec, parse_specs, spec_from_dict
+from ganger.spec.submission_checks import check_directory
 
 
 @dataclass(frozen=True, kw_only=True)

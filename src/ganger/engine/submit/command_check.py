@@ -30,29 +30,6 @@ _SHELL: Final = re.compile(r"[;&|`$(]")
 """Characters of a line that does more than start one program."""
 
 
-def check_directory(text: str, label: str) -> Path:
-    """Return the directory, absolute. Raise RequestError when a job could not run in it."""
-    path = Path(text)
-    if not path.is_absolute():
-        raise RequestError(
-            "bad_directory", f"{label} {text!r} is not an absolute path", "send the directory's absolute path"
-        )
-    try:
-        with os.scandir(path):
-            pass
-    except FileNotFoundError:
-        raise RequestError("no_directory", f"{label} {path} does not exist", f"check it: ls -d {path}") from None
-    except NotADirectoryError:
-        raise RequestError("no_directory", f"{label} {path} is not a directory", f"check it: ls -ld {path}") from None
-    except OSError as error:
-        message = f"{label} {path} cannot be read: {error.strerror}"
-        raise RequestError("unreadable_directory", message, f"check its permissions: ls -ld {path}") from None
-    if not os.access(path, os.R_OK | os.X_OK):
-        message = f"{label} {path} cannot be entered: permission denied"
-        raise RequestError("unreadable_directory", message, f"check its permissions: ls -ld {path}")
-    return path
-
-
 def check_checkpoints(text: str, directory: Path) -> None:
     """Raise RequestError when a job in `directory` could not keep its checkpoints at their path."""
     path = directory / text

@@ -35,7 +35,6 @@ from ganger.engine.submit.build import (
     read_specs,
 )
 from ganger.engine.submit.quota_check import nearest
-from ganger.engine.submit.submit_order import new_id, pending_dependencies, submission_order
 from ganger.errors import RequestError
 from ganger.model.decision import Start
 from ganger.model.event import Submitted
@@ -43,6 +42,7 @@ from ganger.model.job import After, Job, JobSpec, Origin, split_element_id
 from ganger.model.views.service_views import DryRun
 from ganger.settings import Home, job_environment
 from ganger.spec import spec_to_dict
+from ganger.spec.submission_checks import new_id, pending_dependencies, submission_order
 
 NODES_TIMEOUT_S: Final = 5.0
 """Time for which a submission to a server that has just started waits for the nodes."""

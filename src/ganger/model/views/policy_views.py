@@ -59,6 +59,13 @@ class PolicyView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDraft:
+    """A document that was checked and not put in force: as written, without default values."""
+
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyVersion:
     """A version in the history of the policy. changes: None where the version before is no longer stored."""
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from ganger.engine.service import Proposal
 from ganger.model.queue import MAX_FIGURE
-from ganger.model.views.policy_views import PolicyTrial, PolicyVersion, PolicyView
+from ganger.model.views.policy_views import PolicyDraft, PolicyTrial, PolicyVersion, PolicyView
 from ganger.rest.body_types import StrictBool, StrictNumber
 from ganger.rest.etags import VersionParam
 from ganger.rest.responses import (
@@ -122,6 +122,12 @@ async def put_policy(
 async def diff_policy(request: Request, service: ServiceParam, body: Comparison) -> Response:
     """Return what a document would change, and which live jobs it would strand. Nothing changes."""
     return json_response(await run_change(request, lambda: service.diff_policy(body.proposal, body.against)))
+
+
+@router.post("/check", responses=view_responses(PolicyDraft, *CHANGE_STATUSES, 404))
+async def check_policy(request: Request, service: ServiceParam, body: PolicyBody) -> Response:
+    """Check a document by itself and against the nodes, and return it. Nothing changes, and no job is named."""
+    return json_response(await run_change(request, lambda: service.check_policy(body.proposal)))
 
 
 @router.get("/versions", responses=read_responses(PolicyVersion, is_page=True))

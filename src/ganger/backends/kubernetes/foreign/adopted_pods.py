@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import is_over
 from ganger.backends.kubernetes.foreign.foreign_job import (
     SchedulingUnit,
@@ -22,6 +21,7 @@ from ganger.backends.kubernetes.foreign.foreign_job import (
 from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
 from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory, slots_of
 from ganger.backends.kubernetes.nodes.pod_requests import pod_request
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import is_over
-from ganger.backends.kubernetes.custom_resources import SCHEDULER
 from ganger.backends.kubernetes.foreign.node_affinity import UnsupportedAffinityError, parse_affinity
 from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
 from ganger.backends.kubernetes.nodes.pod_requests import CPU, GPU_RESOURCES, MEMORY, PodResources, pod_request
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.custom_resources import SCHEDULER
 from ganger.kubeapi.objects import Key, Pod, Toleration
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry, Role
 from ganger.model.placement_spec import Placement

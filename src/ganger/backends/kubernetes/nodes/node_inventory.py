@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.custom_resources import SCHEDULER
 from ganger.backends.kubernetes.nodes import topology_labels as network
 from ganger.backends.kubernetes.nodes.dra import Device, allocated_gpus, is_used_by
 from ganger.backends.kubernetes.nodes.node_capacity import capacity_of, not_ready_reason, usable_gpus
 from ganger.backends.kubernetes.nodes.pod_requests import ZERO, PodResources, pod_request
 from ganger.backends.kubernetes.nodes.topology_labels import LEVELS
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.custom_resources import SCHEDULER
 from ganger.kubeapi import objects
 from ganger.model import event as e
 from ganger.model.cluster import Cluster, Node

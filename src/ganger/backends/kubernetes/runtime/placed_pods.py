@@ -1,7 +1,7 @@
 """Pods of current generations, and what happened to them while they were being placed."""
 
-from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import Key, Pod
 from ganger.launcher_server.generation_state import Generation
 from ganger.launcher_server.runtime.remote_place import AttemptId

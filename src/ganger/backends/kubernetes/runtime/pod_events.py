@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ganger.backends.kubernetes import attempt_pods, object_names, pod_startup
+from ganger.backends.kubernetes import attempt_pods, pod_startup
 from ganger.backends.kubernetes.binding import is_over, is_rejected
 from ganger.backends.kubernetes.runtime.placed_pods import PlacedPods
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import Key, Pod
 from ganger.launcher_server.generation_state import Generation
 from ganger.launcher_server.runtime.gang_runtime import GangRuntime

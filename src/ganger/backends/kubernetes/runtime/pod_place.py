@@ -10,15 +10,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from ganger.backends.kubernetes import attempt_pods, object_names
+from ganger.backends.kubernetes import attempt_pods
 from ganger.backends.kubernetes.attempt_pods import AttemptError, AttemptPods
 from ganger.backends.kubernetes.binding import NotLeadingError, is_over
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.nodes.node_patience import LauncherContact, LauncherEvidence
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
-from ganger.backends.kubernetes.pod_template import SECRETS, WORK
 from ganger.backends.kubernetes.runtime.placed_pods import PlacedPods
 from ganger.backends.kubernetes.runtime.pod_events import PodEvents
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.pod_template import SECRETS, WORK
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s
 from ganger.kubeapi.objects import Key, Pod

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import is_over
 from ganger.backends.kubernetes.volumes.claim_nodes import (
     ClaimWorld,
@@ -31,6 +30,7 @@ from ganger.backends.kubernetes.volumes.claim_objects import (
     StorageClass,
 )
 from ganger.errors import RequestError
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.informer import Informer

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ganger.backends.kubernetes.custom_resources import GROUP
+from ganger.gang_jobs.custom_resources import GROUP
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.job import split_element_id
 

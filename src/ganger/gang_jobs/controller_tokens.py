@@ -6,7 +6,7 @@
 
 from typing import Final
 
-from ganger.backends.kubernetes.custom_resources import GROUP
+from ganger.gang_jobs.custom_resources import GROUP
 
 CALLER_ACCOUNT: Final = "ganger-caller"
 """Service account of the tokens, and role of users who may query the controller."""

@@ -1,10 +1,9 @@
-"""Ids and dependencies at submission: the order of the jobs of one file, and the jobs that a job still waits for.
+"""Checks at submission, here and for a cluster: new ids, directories, and dependencies of the jobs of one file."""
 
-The command line submits to Kubernetes with them, so nothing of the core is imported here.
-"""
-
+import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from ganger.errors import RequestError
@@ -20,6 +19,29 @@ def new_id(name: str, taken: Callable[[str], object]) -> str:
         suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
         if not taken(f"{name}-{suffix}"):
             return f"{name}-{suffix}"
+
+
+def check_directory(text: str, label: str) -> Path:
+    """Return the directory, absolute. Raise RequestError when a job could not run in it."""
+    path = Path(text)
+    if not path.is_absolute():
+        raise RequestError(
+            "bad_directory", f"{label} {text!r} is not an absolute path", "send the directory's absolute path"
+        )
+    try:
+        with os.scandir(path):
+            pass
+    except FileNotFoundError:
+        raise RequestError("no_directory", f"{label} {path} does not exist", f"check it: ls -d {path}") from None
+    except NotADirectoryError:
+        raise RequestError("no_directory", f"{label} {path} is not a directory", f"check it: ls -ld {path}") from None
+    except OSError as error:
+        message = f"{label} {path} cannot be read: {error.strerror}"
+        raise RequestError("unreadable_directory", message, f"check its permissions: ls -ld {path}") from None
+    if not os.access(path, os.R_OK | os.X_OK):
+        message = f"{label} {path} cannot be entered: permission denied"
+        raise RequestError("unreadable_directory", message, f"check its permissions: ls -ld {path}")
+    return path
 
 
 def submission_order(specs: Sequence[JobSpec]) -> list[int]:

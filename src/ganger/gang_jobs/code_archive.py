@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from ganger.backends.kubernetes import object_names
 from ganger.errors import RequestError
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import ObjectMeta
 from ganger.model.units import format_bytes
 

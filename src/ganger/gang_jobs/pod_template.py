@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.custom_resources import API_VERSION, SCHEDULER
+from ganger.gang_jobs import object_names
+from ganger.gang_jobs.custom_resources import API_VERSION, SCHEDULER
 from ganger.kubeapi.objects import Key, Object
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Resources

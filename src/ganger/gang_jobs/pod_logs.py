@@ -15,7 +15,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
-from ganger.backends.kubernetes import object_names
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.job import WORKER
 from ganger.patterns import pattern
