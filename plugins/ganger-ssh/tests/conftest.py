@@ -26,13 +26,15 @@ def install() -> None:
     """Install what the machines need; skip, as the tests of a real Kubernetes do, where there can be none."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root: run the tests as root")
-    if all(shutil.which(name, path=_PATH) for name in ("sshd", "ssh", "ssh-keygen", "ip")):
+    if all(shutil.which(name, path=_PATH) for name in ("sshd", "ssh", "ssh-keygen", "ip", "rsync")):
         return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["install", "--yes", "--no-install-recommends", "openssh-server", "iproute2"]):
+    for words in (["update"], ["install", "--yes", "--no-install-recommends", "openssh-server", "iproute2", "rsync"]):
         answer = subprocess.run(["apt-get", "-qq", *words], env=environment, check=False)
         if answer.returncode:
-            pytest.skip(f"openssh-server and iproute2 are missing, and apt-get {words[0]} failed: its words are above")
+            pytest.skip(
+                f"openssh-server, iproute2 or rsync is missing, and apt-get {words[0]} failed: its words are above"
+            )
 
 
 class Machine:

@@ -13,9 +13,12 @@ NODES = "nodes: [{name: n1, cpu: 1, memory: 1Gi}]\n"
     ("settings", "message"),
     [
         ('backend = "rsh"', "has the backend rsh, which is not installed; installed: ssh"),
-        ('backend = "ssh"\n[ssh.addresses]\nn1 = "-oProxyCommand=true"', "is not the address of n1"),
+        (
+            'backend = "ssh"\n[ssh.addresses]\nn1 = "-oProxyCommand=true"',
+            "the table ssh: Expected `str` matching regex",
+        ),
         ('backend = "ssh"\n[ssh]\nlost_after = "soon"', "lost_after"),
-        ('backend = "ssh"\n[ssh]\nhosts = 3', "there is no setting ssh.hosts"),
+        ('backend = "ssh"\n[ssh]\nhosts = 3', "unknown field `hosts`"),
     ],
 )
 def test_bad_settings_are_refused(settings: str, message: str, tmp_path: Path) -> None:

@@ -134,4 +134,4 @@ def test_tokens_differ_by_each_part(parts: tuple[str, str, int, str], is_same: b
     bootstrap = PodBootstrap(None, tmp_path / "launcher", endpoint, "none")  # type: ignore[arg-type]
     assert (bootstrap.token(*TOKEN_PARTS) == bootstrap.token(*parts)) == is_same
     if parts[3] == TOKEN_PARTS[3]:
-        assert (bootstrap.agent_token(*TOKEN_PARTS[:3]) == bootstrap.agent_token(*parts[:3])) == is_same
+        assert (bootstrap.token(*TOKEN_PARTS[:3], "") == bootstrap.token(*parts[:3], "")) == is_same

@@ -1,16 +1,15 @@
-"""A host that is reached by ssh: one master connection for all commands, and for the link of its launchers.
+"""A host that is reached by ssh: one master connection for commands, copies, and the link of its launchers.
 
-No port is opened on either side: launchers connect to a unix socket in a private directory, which the connection
-forwards to the server's. Requests and files go through stdin, so nothing but the program and a path is in a command.
+No port is opened: launchers connect to a unix socket in a private directory, which the connection forwards to the
+server's. Requests go through stdin: nothing but the program and a path is in a command.
 """
 
 import asyncio
-import base64
 import json
-import logging
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,104 +19,100 @@ from ganger.model.cluster import Node
 PROGRAM: Final = (Path(__file__).parent / "remote.py").read_text()
 OPTIONS: Final = (
     *("BatchMode=yes", "StrictHostKeyChecking=yes", "ForwardAgent=no", "ForwardX11=no", "ControlPersist=no"),
-    *("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"),
+    *("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3", "ExitOnForwardFailure=yes"),
 )
-CALL_TIMEOUT_S: Final = 60.0
-MAX_PAUSE_S: Final = 5.0
+PAUSE_S: Final = 1.0
 _PIPE: Final = asyncio.subprocess.PIPE
-
-_log = logging.getLogger(__name__)
-
-
-class HostError(Exception):
-    """A host that cannot be reached, or did not do what it was asked; the text is the reason."""
 
 
 class Host:
-    """One host, which ssh calls by the address of its node. control: the socket of the connection.
+    """One host, which ssh calls by the address of its node. control: the directory of the connection's socket.
 
-    Attributes:
-        root: the directory on the host, once it was connected.
-        is_up: set while it is connected.
-        is_lost: it has not been connected for long.
-        error: why it is not.
+    root, at: the directory on the host, and what `copy` calls it, once it was connected. is_late: it was not for long.
     """
 
-    def __init__(self, node: Node, options: tuple[str, ...], control: Path, lost_after_s: float) -> None:
-        self.node, self._control, self._lost_after_s = node, control, lost_after_s
+    def __init__(self, node: Node, options: list[str], control: Path, lost_after_s: float, files: JobFiles) -> None:
+        self.node, self.root, self.at = replace(node, unready="not connected yet"), "", ""
+        self._control, self._lost_after_s, self._files = control / f"{node.name}.ctl", lost_after_s, files
         flags = [word for option in (*OPTIONS, *options) for word in ("-o", option)]
-        self._ssh = ["ssh", *flags, "-S", str(control), "-T"]
-        self._directory = f"~/.cache/ganger-{control.parent.name}/{node.name}"
-        self.root, self.error = "", "not connected yet"
-        self.is_up, self.is_lost = asyncio.Event(), False
+        self._flags = ["ssh", *flags, "-S", str(self._control), "-T"]
+        self.ssh = [*self._flags, "--", node.address]
+        self.is_up, self.is_late = asyncio.Event(), False
 
     def command(self, *words: str) -> list[str]:
         """Return the command that runs another one on the host, each word quoted for the shell there."""
-        return [*self._ssh, "--", self.node.address, shlex.join(words)]
+        return [*self.ssh, shlex.join(words)]
 
     async def call(self, verb: str, **fields: Any) -> Any:
-        """Have `remote` do something and return its answer. Raises HostError."""
-        command = self.command("python3", "-I", "-S", "-c", PROGRAM, self.root or self._directory)
-        return json.loads(await _output(command, json.dumps({"verb": verb, **fields}).encode()))
-
-    async def run(self, files: JobFiles, changed: Callable[["Host"], None]) -> None:
-        """Stay connected until cancelled; launchers reach the server's socket. `changed`: `is_up` has changed."""
-        loop, pause_s, content = (
-            asyncio.get_running_loop(),
-            0.5,
-            base64.b64encode(await asyncio.to_thread(files.launcher.read_bytes)).decode(),
-        )
-        up_s = loop.time()
+        """Have `remote` do something and return its answer, once the host is connected. Raises OSError."""
         while True:
+            await self.is_up.wait()
+            command = self.command("python3", "-I", "-S", "-c", PROGRAM, self.root, self._files.launcher.name)
+            try:
+                return json.loads(await output(command, json.dumps({"verb": verb, **fields}).encode()))
+            except (ConnectionError, TimeoutError):
+                await asyncio.sleep(PAUSE_S)
+
+    async def copy(self, source: str, target: str) -> None:
+        """Copy what is new of a file, or of a directory, to the host or from it. Raises OSError."""
+        command = ["rsync", "-rlpt", "--safe-links", "--inplace", "-e", shlex.join(self._flags), source, target]
+        await output(command, timeout_s=None)
+
+    async def run(self, changed: Callable[["Host"], None]) -> None:
+        """Stay connected until cancelled; launchers reach the server's socket. Call `changed` when `is_up` changes."""
+        loop = asyncio.get_running_loop()
+        up_s, reason = loop.time(), ""
+        while True:
+            changed(self)
             try:
                 master = await self._connect()
+                self.node, self.is_late = replace(self.node, unready=""), False
+                self.is_up.set()
+                changed(self)
                 try:
-                    self.root = await self.call("install", launcher=files.launcher.name, content=content)
-                    sockets = f"{self.root}/server.sock:{self._control.with_name('server.sock')}"
-                    forward = ("-O", "forward", "-R", sockets, "--", self.node.address)
-                    await _output([*self._ssh, *forward], b"")
-                    self.is_lost, pause_s = False, 0.5
-                    self.is_up.set()
-                    changed(self)
                     await master.wait()
-                    up_s = loop.time()
-                    self.error = "the connection broke"
+                    up_s, reason = loop.time(), "the connection broke"
                 finally:
                     with suppress(ProcessLookupError):
                         master.terminate()
-            except (HostError, OSError, ValueError) as error:
-                self.error = str(error)
-            _log.warning("%s is not connected: %s", self.node.name, self.error)
+            except OSError as error:
+                reason = str(error) or "no answer"
             self.is_up.clear()
-            self.is_lost = loop.time() - up_s > self._lost_after_s
-            changed(self)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+            self.node = replace(self.node, unready=f"cannot be reached: {reason}")
+            self.is_late = loop.time() - up_s > self._lost_after_s
+            await asyncio.sleep(PAUSE_S)
 
     async def _connect(self) -> asyncio.subprocess.Process:
-        """Return the master connection, once it is there. Its command ends with it."""
+        """Return the master connection, once it is there, with the directory and the launcher. Raises OSError."""
+        with suppress(OSError):
+            await output([*self._flags, "-O", "exit", "--", self.node.address])  # of a server that was killed
         self._control.unlink(missing_ok=True)
-        command = [self._ssh[0], "-M", *self.command("sh", "-c", "echo; exec cat")[1:]]
-        master = await asyncio.create_subprocess_exec(
-            *command, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, start_new_session=True
-        )
-        assert master.stdout is not None and master.stderr is not None  # noqa: S101, PT018 - pipes
-        if not await master.stdout.readline():
-            raise HostError((await master.stderr.read()).decode(errors="replace").strip() or "ssh has ended")
-        return master
+        directory = shlex.quote(f".cache/ganger-{self._control.parent.name}/{self.node.name}")
+        script = f"umask 077; mkdir -p {directory} && cd {directory} && rm -f server.sock && pwd -P"
+        self.root = (await output(self.command("sh", "-c", script))).decode().strip()
+        self.at = f"{self.node.address}:{self.root}/"
+        await self.copy(str(self._files.launcher), self.at)
+        sockets = f"{self.root}/server.sock:{self._control.with_name('server.sock')}"
+        forward = ("-M", "-N", "-n", "-R", sockets, "--", self.node.address)
+        master = await asyncio.create_subprocess_exec(*self._flags, *forward, start_new_session=True)
+        while master.returncode is None:
+            await asyncio.sleep(PAUSE_S / 10)
+            with suppress(OSError):
+                await output([*self._flags, "-O", "check", "--", self.node.address])
+                return master
+        raise ConnectionError(f"ssh exited with {master.returncode}")
 
 
-async def _output(command: list[str], data: bytes) -> bytes:
+async def output(command: list[str], data: bytes = b"", timeout_s: float | None = 60.0) -> bytes:
+    """Return the output of a command. Raises OSError, ConnectionError if the host cannot be reached."""
     process = await asyncio.create_subprocess_exec(*command, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE)
     try:
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            output, errors = await process.communicate(data)
-    except TimeoutError:
-        raise HostError(f"no answer within {CALL_TIMEOUT_S:.0f} s") from None
+        async with asyncio.timeout(timeout_s):
+            out, errors = await process.communicate(data)
     finally:
         with suppress(ProcessLookupError):
             process.kill()
     if process.returncode:
-        lines = errors.decode(errors="replace").strip().splitlines() or [f"ssh exited with {process.returncode}"]
-        raise HostError(lines[-1])
-    return output
+        reason = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise (ConnectionError if process.returncode in (255, 12) else OSError)(reason)  # codes of ssh and rsync
+    return out

@@ -295,6 +295,7 @@ class KubernetesBackend:
         self._report = None
         self._foreign.close()
         self._runtime.close()
+        self._place.close()
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         self._inventory.pod_changed(before, after)

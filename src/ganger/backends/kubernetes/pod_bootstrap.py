@@ -58,13 +58,10 @@ class PodBootstrap:
     def token(self, gang: str, uid: str, generation: int, node: str) -> str:
         """Return the token of the launcher of one attempt on one node, of the GangJob with this UID.
 
-        Another attempt, another node and a later GangJob of the same name, perhaps another user's, have another one.
+        Another attempt, another node and a later GangJob of the same name, perhaps another user's, have another one; so
+        have the remote-start agents of the attempt (`node` is empty).
         """
-        return self._derive("launcher", gang, uid, str(generation), node)
-
-    def agent_token(self, gang: str, uid: str, generation: int) -> str:
-        """Return the token of a generation's remote-start agents; other gangs of the job do not get it."""
-        return self._derive("agent", gang, uid, str(generation))
+        return hmac.digest(self._endpoint.key, "\0".join((gang, uid, str(generation), node)).encode(), "sha256").hex()
 
     async def ensure(self, start: Start, uid: str) -> None:
         """Create or update the objects for the pods of a generation of the GangJob with this UID. Raises ApiError."""
@@ -92,9 +89,6 @@ class PodBootstrap:
             task = asyncio.create_task(write())
             self._tasks[owner] = version, task
         await asyncio.shield(task)
-
-    def _derive(self, *parts: str) -> str:
-        return hmac.digest(self._endpoint.key, "\0".join(parts).encode(), "sha256").hex()
 
     async def _apply_launcher(self, namespace: str) -> None:
         metadata = {"name": self._config_map, "namespace": namespace}

@@ -127,6 +127,7 @@ class FileBackend:
 
     def close(self) -> None:
         self._call(self._runtime.close)
+        self._call(self._files.socket.unlink, True)
 
     def _open(self, listener: socket.socket, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         self._runtime.listener.serve(listener)
@@ -187,6 +188,10 @@ class LocalBackend(FileBackend):
 
     def return_node(self, name: str) -> None:
         self._call(self._place.restore, name)
+
+    def close(self) -> None:
+        super().close()
+        self._call(self._place.close)
 
     def _report_edited_code(self, job: Job, generation: int) -> None:
         """Report code that was edited since the job's first start; it starts meanwhile."""

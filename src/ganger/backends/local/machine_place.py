@@ -5,7 +5,6 @@ Plans and records are files. A launcher that has ended is noticed at once, and i
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,10 +52,8 @@ class MachinePlace:
             return
         self._lost.append(node)
         self._runtime.report(NodeLost(node=node, detail="the node was made to fail"))
-        for generation in self._runtime.generations.values():
-            if node in generation.remaining:
-                generation.clear(node)
-                self._runtime.run(self.sweep(generation, node))
+        for generation in self._runtime.lose(node):
+            self._runtime.run(self.sweep(generation, node))
         for task in self._launchers.all():
             if task.node == node:
                 self._launchers.kill(task)
@@ -180,8 +177,6 @@ class MachinePlace:
 
     def close(self) -> None:
         self._launchers.close()
-        with suppress(OSError):
-            self._files.socket.unlink()
 
     def _launcher_ended(self, task: Task) -> None:
         if self._runtime.connection(task.gang, task.node) is None:
@@ -224,8 +219,6 @@ class MachinePlace:
                 self._conclude(generation, task)
         if to_begin:
             self._begin(generation, to_begin)
-        if generation.stopping:
-            self._runtime.end(generation, generation.stopping)
 
     def _end_orphans(self) -> None:
         """Kill ranks of obsolete generations without a launcher; idle launchers are dismissed on connect."""

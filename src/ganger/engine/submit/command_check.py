@@ -15,6 +15,7 @@ from ganger.errors import RequestError
 from ganger.framework_api.launcher_command import RUNNERS
 from ganger.model.job import JobSpec
 from ganger.registry import frameworks, plugin_attribute
+from ganger.spec.submission_checks import check_directory
 
 _INTERPRETERS: Final = (
     # program, options that take the next word, options after which no file is run

@@ -57,7 +57,10 @@ class Place(Protocol):
     # -- place ---------------------------------------------------------------------------------------------------------
 
     def open(self, runtime: "GangRuntime", live: tuple[LiveGeneration, ...]) -> None:
-        """Find what runs; resume the runtime's generations, which are `live`; end what belongs to none of them."""
+        """Find what runs; resume the runtime's generations, which are `live`; end what belongs to none of them.
+
+        The runtime then ends those that are stopping.
+        """
 
     def begin(self, generation: Generation, previous: Generation | None) -> None:
         """Start a launcher on each node, or report why not. The previous generation of the gang is over by the log."""
@@ -102,9 +105,6 @@ class Place(Protocol):
     def forget(self, gang: str, generation: Generation | None) -> None:
         """Forget a gang that has ended; its launchers were dismissed."""
 
-    def close(self) -> None:
-        """Release everything; launchers and ranks run on."""
-
 
 class GangRuntime:
     """The gangs at a place; the peer of their launchers.
@@ -134,6 +134,9 @@ class GangRuntime:
         self._dispatcher = Dispatcher(world, report, self.loop)
         self.is_open = True
         self._place.open(self, live)
+        for generation in list(self.generations.values()):
+            if generation.stopping:
+                self.end(generation, generation.stopping)
 
     def start(self, start: Start, job: Job) -> None:
         """Begin a generation; by the event log the previous one is over."""
@@ -167,7 +170,6 @@ class GangRuntime:
             generation.forget_deadline()
         for task in self._tasks:
             task.cancel()
-        self._place.close()
         self.listener.close()
 
     # -- ends ----------------------------------------------------------------------------------------------------------
@@ -219,6 +221,16 @@ class GangRuntime:
         self.report(Cleared(gang=generation.gang, generation=generation.number, nodes=tuple(nodes)))
         for node in nodes:
             generation.clear(node)
+
+    def lose(self, node: str) -> list[Generation]:
+        """Take a lost node, which the core knows, from all generations; stop what still runs there. Return them."""
+        lost = [generation for generation in self.generations.values() if node in generation.remaining]
+        for generation in lost:
+            if (connection := self.connection(generation.gang, node)) is not None:
+                send_stop(connection, Stop(gang=generation.gang, generation=generation.number, cause=Cause.NODE_LOST))
+            generation.failed.append(node)
+            generation.clear(node)
+        return lost
 
     def fail(self, generation: Generation, node: str, detail: str, cause: Cause = Cause.START_FAILED) -> None:
         """Report that a generation cannot start; the core then stops what is left of it."""

@@ -14,7 +14,9 @@ from ganger.launcher_server.generation_state import Generation
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.launcher_server.runtime.gang_runtime import GangRuntime
-from ganger.ports import LaunchPlan, LiveGeneration
+from ganger.model.cluster import Node
+from ganger.model.job import Job
+from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration
 
 AttemptId = tuple[str, int]
 """A gang's id and the number of its generation."""
@@ -30,7 +32,8 @@ class RemotePlace(ABC):
     keeps_launchers = False
     runtime: GangRuntime
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, compose: LaunchPlanner, loop: asyncio.AbstractEventLoop) -> None:
+        self._compose = compose
         self.records = RemoteRecords(self._connection, loop)
         self._addresses: dict[AttemptId, dict[str, str]] = {}
         self._running_nodes: dict[AttemptId, list[str]] = {}
@@ -38,20 +41,37 @@ class RemotePlace(ABC):
         self._newest_reports: dict[str, dict[str, Any]] = {}
 
     @abstractmethod
-    def plans(self, generation: Generation, addresses: Mapping[str, str]) -> tuple[LaunchPlan, ...]:
-        """Return the plans with the addresses of nodes known so far. Raises whatever plug-ins raise."""
+    def token(self, gang: str, node: str, generation: int) -> str | None:
+        """Return the token of a launcher; for the node "", that of the generation's remote-start agents."""
 
     @abstractmethod
-    def complete(self, plan: LaunchPlan, generation: Generation, address: str) -> LaunchPlan:
-        """Return a plan with what only this place knows: secrets, and of a node with an agent its address and token."""
+    def node(self, name: str) -> Node:
+        """Return a node of a generation; the address that its launcher reports counts first."""
+
+    def directory(self, job: Job) -> str:
+        """Return the directory in which the ranks of a job run."""
+        return job.origin.directory
+
+    @abstractmethod
+    def complete(self, plan: LaunchPlan, job: Job) -> LaunchPlan:
+        """Return a plan with what only this place knows, such as the path of the secrets."""
 
     def open(self, runtime: GangRuntime, live: tuple[LiveGeneration, ...]) -> None:
         self.runtime = runtime
 
+    def begin(self, generation: Generation, previous: Generation | None) -> None:
+        if previous is not None:
+            self.forget_attempt(previous)
+        self.prepare(generation)
+
+    def is_placing(self, generation: Generation) -> bool:
+        """Return False: a launcher that starts while its generation ends has no plan, and leaves when it connects."""
+        return False
+
     def prepare(self, generation: Generation) -> None:
         """Record the plan of each node, which must be known before a launcher reports an exit."""
         with suppress(Exception):  # the error is reported when the plan is to be run
-            for plan in self.plans(generation, {}):
+            for plan in self._plans(generation, {}):
                 self.records.plan(plan)
 
     def progress(self, job: str) -> dict[str, Any] | None:
@@ -105,12 +125,21 @@ class RemotePlace(ABC):
         if len(addresses) < len(generation.start.nodes):
             return
         try:
-            plans = self.plans(generation, addresses)
+            plans = self._plans(generation, addresses)
         except Exception as error:  # noqa: BLE001 - plug-ins make plans; whatever they raise, the gang must not hang
             self.runtime.fail(generation, generation.start.nodes[0], f"cannot make a launch plan: {error}")
             return
         for plan in plans:
             connection = self.runtime.connection(generation.gang, plan.node)
             if plan.node not in running_nodes and connection is not None:
-                complete_plan = self.complete(replace(plan, inherits=True), generation, addresses[plan.node])
-                connection.send("run", generation=generation.number, plan=asdict(complete_plan))
+                token = self.token(plan.gang, "", plan.generation) if plan.agent else None
+                full_plan = replace(plan, inherits=True, agent_address=addresses[plan.node] if token else "")
+                full_plan = self.complete(replace(full_plan, agent_token=token or ""), generation.job)
+                connection.send("run", generation=generation.number, plan=asdict(full_plan))
+
+    def _plans(self, generation: Generation, addresses: Mapping[str, str]) -> tuple[LaunchPlan, ...]:
+        """Return the plans with the addresses of nodes known so far. Raises whatever plug-ins raise."""
+        nodes = {name: self.node(name) for name in generation.start.nodes}
+        nodes = {name: replace(node, address=addresses.get(name, node.address)) for name, node in nodes.items()}
+        start = replace(generation.start, host=nodes[generation.start.nodes[0]].address)
+        return self._compose(start, generation.job, nodes, self.directory(generation.job))

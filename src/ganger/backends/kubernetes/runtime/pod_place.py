@@ -24,12 +24,12 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s
 from ganger.kubeapi.objects import Key, Pod
 from ganger.launcher_server.connection import Connection, Hello
-from ganger.launcher_server.dispatcher import send_stop
 from ganger.launcher_server.generation_state import Generation
 from ganger.launcher_server.runtime.gang_runtime import GangRuntime, NodeEnd
 from ganger.launcher_server.runtime.remote_place import RemotePlace
 from ganger.model.cluster import Node
-from ganger.model.decision import Cause, Stop
+from ganger.model.decision import Cause
+from ganger.model.job import Job
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration
 
 STALE_AFTER_S: Final = 30.0
@@ -52,8 +52,8 @@ class PodPlace(RemotePlace):
         compose: LaunchPlanner,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(loop)
-        self._attempt, self._bootstrap, self._cache, self._compose = attempt, bootstrap, cache, compose
+        super().__init__(compose, loop)
+        self._attempt, self._bootstrap, self._cache = attempt, bootstrap, cache
         self._pods = PlacedPods(cache)
         self._contact = LauncherContact()
         self._events: PodEvents | None = None
@@ -75,13 +75,7 @@ class PodPlace(RemotePlace):
         Its pods are deleted without waiting for a kubelet that is gone. Where only the kubelet is gone its containers
         run on, so a connected launcher gets a stop message.
         """
-        for generation in self.runtime.generations.values():
-            if node in generation.remaining:
-                stop = Stop(gang=generation.gang, generation=generation.number, cause=Cause.NODE_LOST)
-                if (connection := self.runtime.connection(generation.gang, node)) is not None:
-                    send_stop(connection, stop)
-                generation.failed.append(node)
-                generation.clear(node)
+        self.runtime.lose(node)
         for pod in self._cache.pods.values():
             if pod.spec.node_name == node and object_names.mark(pod) is not None:
                 self.runtime.run(self.delete(pod, at_once=True))
@@ -106,10 +100,9 @@ class PodPlace(RemotePlace):
 
     def begin(self, generation: Generation, previous: Generation | None) -> None:
         if previous is not None:
-            self.forget_attempt(previous)
             for node in previous.start.nodes:
                 self.runtime.loop.call_later(STALE_AFTER_S, self.delete_stale, self._pods.key(previous, node))
-        self.prepare(generation)
+        super().begin(generation, previous)
         self.runtime.run(self.place(generation))
 
     def is_placing(self, generation: Generation) -> bool:
@@ -161,8 +154,8 @@ class PodPlace(RemotePlace):
         has_run = any(pod.status.phase != "Pending" for pod in pods.values())
         has_unbound = any(not pod.spec.node_name for pod in pods.values())
         if generation.stopping is not None:
-            self.runtime.end(generation, generation.stopping)
-        elif not lost and (not has_run or (len(pods) == len(nodes) and has_unbound)):
+            return
+        if not lost and (not has_run or (len(pods) == len(nodes) and has_unbound)):
             self.runtime.run(self.place(generation))
         else:
             self.runtime.run(self._renew_bootstrap(generation))
@@ -192,8 +185,8 @@ class PodPlace(RemotePlace):
 
     def token(self, gang: str, node: str, generation: int) -> str | None:
         """Return the token of one launcher; None if its GangJob was deleted. Raises ValueError for other ids."""
-        uid = self._uid(gang)
-        return self._bootstrap.token(gang, uid, generation, node) if uid else None
+        job = self._cache.jobs.get(object_names.key_of(gang))
+        return None if job is None else self._bootstrap.token(gang, job.metadata.uid, generation, node)
 
     def admits(self, hello: Hello) -> bool:
         return not self._cache.is_ignored(hello.gang)
@@ -215,24 +208,14 @@ class PodPlace(RemotePlace):
         elif is_over(pod):
             self.conclude(generation, hello.node, *attempt_pods.end_of(pod))
 
-    def plans(self, generation: Generation, addresses: Mapping[str, str]) -> tuple[LaunchPlan, ...]:
-        names = generation.start.nodes
-        nodes = {name: self._cache.nodes.get(name) or Node(name=name) for name in names}
-        nodes = {name: replace(node, address=addresses.get(name, node.address)) for name, node in nodes.items()}
-        start = replace(generation.start, host=nodes[names[0]].address)
-        return self._compose(start, generation.job, nodes, WORK)
+    def node(self, name: str) -> Node:
+        return self._cache.nodes.get(name) or Node(name=name)
 
-    def complete(self, plan: LaunchPlan, generation: Generation, address: str) -> LaunchPlan:
-        plan = replace(plan, secrets=SECRETS if generation.job.spec.secrets else None)
-        if not plan.agent:
-            return plan
-        token = self._bootstrap.agent_token(generation.gang, self._uid(generation.gang), generation.number)
-        return replace(plan, agent_address=address, agent_token=token)
+    def directory(self, job: Job) -> str:
+        return WORK
 
-    def _uid(self, gang: str) -> str:
-        """Return the UID of a gang's GangJob; empty if it was deleted."""
-        job = self._cache.jobs.get(object_names.key_of(gang))
-        return "" if job is None else job.metadata.uid
+    def complete(self, plan: LaunchPlan, job: Job) -> LaunchPlan:
+        return replace(plan, secrets=SECRETS if job.spec.secrets else None)
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
