@@ -9,8 +9,6 @@ from ganger.simulation.traces.read_trace import (
     read_faults,
     read_jobs,
     read_nodes,
-    read_spot_capacity,
-    read_spot_changes,
 )
 from ganger.simulation.traces.trace import MAX_EXAMPLES, Flaw, UnreadableTrace
 from tests.simulator.trace_samples import GOOD, write
@@ -208,7 +206,7 @@ def test_many_flaws_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
     assert (negative.count, negative.examples[0][0]) == (1, 1_003)
 
 
-def test_bad_rows_of_nodes_faults_and_spot_nodes(tmp_path: Path) -> None:
+def test_bad_rows_of_nodes_and_faults(tmp_path: Path) -> None:
     text = "sn,cpu_milli,memory_mib,gpu,model\na,1,1,1,T4\nb,1,1,1,\nc,1,1,0,T4\na,1,1,0,\nd,1,1,x,T4\n"
     assert read_nodes(write(tmp_path / "nodes", text)).dropped == 4
     text = (
@@ -218,12 +216,6 @@ def test_bad_rows_of_nodes_faults_and_spot_nodes(tmp_path: Path) -> None:
     assert {finding.flaw: finding.count for finding in trace.findings} == {
         **dict.fromkeys((Flaw.CONTRADICTION, Flaw.MISSING, Flaw.NEGATIVE, Flaw.OVERLAP), 1)
     }
-    trace = read_spot_changes(write(tmp_path / "changes", "0,add,a\n1,take,a\nx,remove,a\n2,remove,\n"))
-    assert [finding.flaw for finding in trace.findings] == [Flaw.MISSING, Flaw.NOT_A_NUMBER, Flaw.NOT_LEGAL]
     text = "node,start_day,end_day,level,class,desc\n1,2,9,a,b,c\n1,3,4,a,b,c\n1,5,6,a,b,c\n2,5,6,a,b,c\n1,9,9,a,b,c\n"
     (overlap,) = read_faults(write(tmp_path / "faults", text)).findings
     assert [line for line, _ in overlap.examples] == [3, 4]
-    moments = ("2021-12-11, 11:11:30", "2021-12-11, 11:11", "2021-02-30, 11:11:30", "2021-12-11, 25:11:30", "x, 1:1:1")
-    text = "".join(f"{moment}, 5\n" for moment in moments) + "2021-12-11, 11:11:40, -5\n"
-    trace = read_spot_capacity(write(tmp_path / "counts", text))
-    assert {finding.flaw: finding.count for finding in trace.findings} == {Flaw.NOT_LEGAL: 4, Flaw.NEGATIVE: 1}

@@ -14,8 +14,6 @@ from ganger.simulation.traces.read_trace import (
     read_faults,
     read_jobs,
     read_nodes,
-    read_spot_capacity,
-    read_spot_changes,
 )
 from ganger.simulation.traces.trace import Finding, Flaw
 from tests.simulator.trace_samples import TRACES
@@ -146,28 +144,3 @@ def test_faults_equal_their_description(path: Path) -> None:
     assert round(float(down_ms) / (400 * 348 * day_ms), 3) == 0.023
     categories = Counter(fault.category for fault in trace.records)
     assert (round(categories["GPU"] / 5.84), round(categories["Unknown Error"] / 5.84)) == (27, 25)
-
-
-@pytest.mark.parametrize("path", sorted(TRACES.glob("spot/aws*")), ids=lambda path: path.name)
-def test_spot_nodes_equal_their_description(path: Path) -> None:
-    trace = read_spot_changes(path)
-    assert (trace.rows, trace.findings) == (344, ())
-    up, most = 0, 0
-    for change in trace.records:
-        up += 1 if change.is_up else -1
-        most = max(most, up)
-    assert (sum(not change.is_up for change in trace.records), most) == (167, 32)
-    assert round(trace.records[-1].at_ms / 3_600_000, 1) == 11.4
-
-
-@pytest.mark.parametrize("path", sorted(TRACES.glob("spot/gcp*")), ids=lambda path: path.name)
-def test_spot_capacity_equals_the_text(path: Path) -> None:
-    rows = [line.split(", ") for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
-    trace = read_spot_capacity(path)
-    assert sum(count.nodes for count in trace.records) == sum(int(nodes) for _, _, nodes in rows)
-    clock_s = [
-        86_400 * int(date[-2:]) + sum(int(t) * u for t, u in zip(time.split(":"), (3600, 60, 1), strict=True))
-        for date, time, _ in rows
-    ]
-    assert trace.records[-1].at_ms - trace.records[0].at_ms == 1000 * (max(clock_s) - min(clock_s))
-    assert trace.dropped == 0

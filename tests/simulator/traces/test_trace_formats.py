@@ -10,8 +10,8 @@ import pytest
 from ganger.model.cluster import Node
 from ganger.simulation.trace_replay import jobs_that_fit
 from ganger.simulation.traces.ganger_format import JOB_COLUMNS, NODE_COLUMNS, write_jobs, write_nodes
-from ganger.simulation.traces.read_trace import JOB_FORMATS, read_faults, read_jobs, read_nodes, read_spot_changes
-from ganger.simulation.traces.trace import Flaw, NodeFault, RecordedJob, SpotChange, Trace, UnreadableTrace
+from ganger.simulation.traces.read_trace import JOB_FORMATS, read_faults, read_jobs, read_nodes
+from ganger.simulation.traces.trace import Flaw, NodeFault, RecordedJob, Trace, UnreadableTrace
 from ganger.simulation.workload.throughputs import read_throughputs
 from tests.simulator.trace_samples import GOOD, write
 
@@ -211,19 +211,12 @@ def test_nodes_are_read_of_both_formats(tmp_path: Path) -> None:
     assert read_nodes(tmp_path / "nodes.csv").records == nodes
 
 
-def test_faults_and_spot_nodes(tmp_path: Path) -> None:
+def test_faults(tmp_path: Path) -> None:
     text = joined("node,start_day,end_day,level,class,desc", '7,0.5,1.25,Hardware,GPU,"DBE, twice"')
     assert read_faults(write(tmp_path / "faults", text)).records == (
         NodeFault(node="7", start_ms=43_200_000, end_ms=108_000_000, level="Hardware", category="GPU",
                   detail="DBE, twice"),
     )  # fmt: skip
-    changes = read_spot_changes(write(tmp_path / "spot", joined("0,add,n1", "5,add,n1", "9,remove,n1", "9,remove,n2")))
-    assert changes.records == (SpotChange(at_ms=0, node="n1", is_up=True), SpotChange(at_ms=9, node="n1", is_up=False))
-    (finding,) = changes.findings
-    assert (finding.flaw, finding.examples) == (
-        Flaw.CONTRADICTION,
-        ((2, "n1 is already there"), (4, "n2 is not there")),
-    )
 
 
 def test_the_page_names_every_format_column_and_flaw() -> None:

@@ -1,1 +1,1 @@
-"""Other clusters' traces: recorded jobs, nodes, node faults and spot nodes, and the rows that could not be read."""
+"""Other clusters' traces: recorded jobs, nodes and node faults, and the rows that could not be read."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ganger.model.cluster import Node
-from ganger.simulation.traces import elasticflow, fault_trace, ganger_format, gavel, muri, openb, spot_trace, swf
+from ganger.simulation.traces import elasticflow, fault_trace, ganger_format, gavel, muri, openb, swf
 from ganger.simulation.traces.schedulers import kubernetes_pods, sacct
 from ganger.simulation.traces.text_lines import Line, begins_with, numbered_lines
 from ganger.simulation.traces.trace import (
@@ -19,8 +19,6 @@ from ganger.simulation.traces.trace import (
     Flaw,
     NodeFault,
     RecordedJob,
-    SpotCapacity,
-    SpotChange,
     Trace,
     UnreadableTrace,
 )
@@ -64,16 +62,6 @@ def read_faults(path: Path) -> Trace[NodeFault]:
 def read_rows(path: Path, format: Format[T]) -> Trace[T]:
     """Return the records of a file of a known format."""
     return _read(path, (format,), format.name)
-
-
-def read_spot_changes(path: Path) -> Trace[SpotChange]:
-    """Return the spot nodes that come and go."""
-    return _read(path, (spot_trace.CHANGES,), spot_trace.CHANGES.name)
-
-
-def read_spot_capacity(path: Path) -> Trace[SpotCapacity]:
-    """Return the numbers of spot nodes."""
-    return _read(path, (spot_trace.CAPACITY,), spot_trace.CAPACITY.name)
 
 
 def _read(path: Path, formats: tuple[Format[T], ...], name: str) -> Trace[T]:

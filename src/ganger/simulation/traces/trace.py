@@ -1,4 +1,4 @@
-"""The records of a trace, whatever its format: jobs, node faults and spot nodes; and its flaws.
+"""The records of a trace, whatever its format: jobs and node faults; and its flaws.
 
 Times are integer ms on the trace's own clock, which may begin anywhere; None and "" mean that the trace does not know.
 """
@@ -68,25 +68,6 @@ class NodeFault:
     level: str
     category: str
     detail: str
-    line: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotChange:
-    """A spot node that was granted (`is_up`) or reclaimed."""
-
-    at_ms: int
-    node: str
-    is_up: bool
-    line: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotCapacity:
-    """The number of spot nodes that were held from `at_ms` on."""
-
-    at_ms: int
-    nodes: int
     line: int = field(default=0, compare=False)
 
 
