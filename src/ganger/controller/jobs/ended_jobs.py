@@ -7,15 +7,14 @@ object's spec. A record that cannot be read is left out: nothing depends on it.
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
-from pydantic import TypeAdapter
 
 from ganger.controller.jobs.gang_job_reconciler import OVER, spec_of
+from ganger.engine.eventlog.codec import adapter
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.engine.eventlog.projection import Projection
 from ganger.errors import RequestError
@@ -42,11 +41,6 @@ class Ended:
     jobs: int = 1
 
 
-@cache
-def _adapter() -> TypeAdapter[Ended]:
-    return TypeAdapter(Ended)
-
-
 def encode(projection: Projection) -> str:
     """Return a projection as text."""
     ended = Ended(
@@ -57,7 +51,7 @@ def encode(projection: Projection) -> str:
         checkpoint_step=projection.checkpoint_step,
         jobs=projection.jobs,
     )
-    return _adapter().dump_json(ended, exclude_defaults=True).decode()
+    return adapter(Ended).dump_json(ended, exclude_defaults=True).decode()
 
 
 def load_ended(gang_jobs: Iterable[CustomObject]) -> Iterator[Projection]:
@@ -77,7 +71,7 @@ def load_ended(gang_jobs: Iterable[CustomObject]) -> Iterator[Projection]:
 
 def _projection(name: str, record: str, gang_job: CustomObject) -> Projection:
     """Return the projection of a record. Raises ValueError or RequestError if it is not valid."""
-    ended = _adapter().validate_json(record)
+    ended = adapter(Ended).validate_json(record)
     row = ended.row
     if row.id != name or row.state not in ENDED or row.ended_ms is None or ended.number < 0:
         raise ValueError(f"the record belongs to {row.id}, which is {row.state}")

@@ -6,10 +6,7 @@ strictly, as it may have been edited: figures in the future would hold back a us
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Final
-
-from pydantic import TypeAdapter
 
 from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, recut_usage
 from ganger.core.queues.node_time import NodeTimeRecord, NodeTimeUsage
@@ -17,6 +14,7 @@ from ganger.core.queues.quota import Vector
 from ganger.core.queues.share_bounds import ZERO_VECTOR
 from ganger.core.state.runtime_estimate import ESTIMATE_SAMPLES, MAX_SAMPLES, MAX_SIZES, RunTimes
 from ganger.core.state.state import State
+from ganger.engine.eventlog.codec import adapter
 from ganger.model.queue import ROOT
 from ganger.model.units import DAY_MS, HOUR_MS
 
@@ -47,11 +45,6 @@ class Usage:
     def figures(self) -> tuple[tuple[DecayedUsage, ...], tuple[RunTimes, ...], tuple[NodeTimeRecord, ...]]:
         """Everything but the time."""
         return self.decayed, self.runs, self.node_time
-
-
-@cache
-def _adapter() -> TypeAdapter[Usage]:
-    return TypeAdapter(Usage)
 
 
 def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
@@ -89,7 +82,7 @@ def encode(usage: Usage) -> str:
         decayed = tuple(replace(item, periods=item.periods[-periods:]) for item in usage.decayed)
         runs = tuple(replace(item, times_ms=item.times_ms[-times:]) for item in usage.runs) if times else ()
         node_time = tuple(replace(record, days=record.days[-days:]) for record in usage.node_time)
-        text = _adapter().dump_json(replace(usage, decayed=decayed, runs=runs, node_time=node_time)).decode()
+        text = adapter(Usage).dump_json(replace(usage, decayed=decayed, runs=runs, node_time=node_time)).decode()
         if len(text) <= MAX_BYTES:
             break
     return text
@@ -97,7 +90,7 @@ def encode(usage: Usage) -> str:
 
 def decode(text: str, queue: str, now_ms: int) -> Usage:
     """Return the usage of that queue. Raises ValueError, saying where, if the text is not valid."""
-    usage = _adapter().validate_json(text)
+    usage = adapter(Usage).validate_json(text)
     if not 0 <= usage.at_ms <= now_ms + CLOCK_SKEW_MS or usage.half_life_ms < 1:
         raise ValueError(f"at_ms {usage.at_ms}, half_life_ms {usage.half_life_ms}: not a past time")
     owners = {*(item.queue for item in usage.decayed), *(item.queue for item in usage.runs)}

@@ -5,39 +5,21 @@ names the field.
 """
 
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, TypeAdapter
 
 from ganger.core.state.state import Image
 from ganger.model.event import Event
-from ganger.model.job import Job
-from ganger.model.views.service_views import JobRow, Ledger
+
+T = TypeVar("T")
+
+_EVENT: Final = Annotated[Event, Field(discriminator="kind")]
 
 
-@cache
-def _events() -> TypeAdapter[Event]:
-    return TypeAdapter(Annotated[Event, Field(discriminator="kind")])
-
-
-@cache
-def _images() -> TypeAdapter[Image]:
-    return TypeAdapter(Image)
-
-
-@cache
-def _jobs() -> TypeAdapter[Job]:
-    return TypeAdapter(Job)
-
-
-@cache
-def _rows() -> TypeAdapter[JobRow]:
-    return TypeAdapter(JobRow)
-
-
-@cache
-def _figures() -> TypeAdapter[dict[str, Ledger | int | None]]:
-    return TypeAdapter(dict[str, Ledger | int | None])
+def adapter(kind: type[T]) -> TypeAdapter[T]:
+    """Return the codec of a type, which is built when it is first needed."""
+    return _adapter(kind)
 
 
 def encode(event: Event) -> bytes:
@@ -60,29 +42,18 @@ def decode(text: str | bytes) -> Event:
 
 def encode_image(image: Image) -> bytes:
     """Return a snapshot as JSON."""
-    return _images().dump_json(image)
+    return adapter(Image).dump_json(image)
 
 
 def decode_image(text: str | bytes) -> Image:
     """Return the snapshot."""
-    return _images().validate_json(text)
+    return adapter(Image).validate_json(text)
 
 
-def encode_job(job: Job) -> bytes:
-    """Return a job as JSON."""
-    return _jobs().dump_json(job)
+def _events() -> TypeAdapter[Event]:
+    return _adapter(_EVENT)
 
 
-def decode_job(text: str | bytes) -> Job:
-    """Decode the JSON text of a job."""
-    return _jobs().validate_json(text)
-
-
-def encode_row(row: JobRow) -> bytes:
-    """Return the listing row of a job as JSON."""
-    return _rows().dump_json(row)
-
-
-def encode_figures(ledger: Ledger, checkpoint_step: int | None) -> bytes:
-    """Return the ledger and the newest checkpoint of a job as JSON."""
-    return _figures().dump_json({"ledger": ledger, "checkpoint_step": checkpoint_step})
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -409,7 +409,7 @@ class EventLog:
             return None
         try:
             row, figures = job_table.decode_row(rows[0][0], json.loads(rows[0][3])), json.loads(rows[0][1])
-            job = codec.decode_job(rows[0][2])
+            job = codec.adapter(Job).validate_json(rows[0][2])
         except ValueError as error:
             raise _corrupt_error(self._path, f"job {name} cannot be read: {error}") from error
         spec = replace(job.spec, labels=row.labels, notes=rows[0][4] or None, priority=row.priority)

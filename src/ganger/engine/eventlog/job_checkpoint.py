@@ -6,14 +6,12 @@ cluster's own objects are the source of truth: a restarted controller has nothin
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Final
-
-from pydantic import TypeAdapter
 
 from ganger.core.state.gang import Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import Image, State
+from ganger.engine.eventlog.codec import adapter
 from ganger.model.decision import ReservedStart
 from ganger.model.job import GangState, Job
 
@@ -37,24 +35,14 @@ class JobCheckpoint:
     reservations: tuple[ReservedStart, ...] = ()
 
 
-@cache
-def _checkpoint_adapter() -> TypeAdapter[JobCheckpoint]:
-    return TypeAdapter(JobCheckpoint)
-
-
-@cache
-def _job_adapter() -> TypeAdapter[Job]:
-    return TypeAdapter(Job)
-
-
 def encode(checkpoint: JobCheckpoint) -> str:
     """Return a checkpoint as JSON. The job, which may have many gangs, is in it once."""
     job = checkpoint.array.job if checkpoint.array else checkpoint.gangs[0].job
     hidden: dict[str, Any] = {"gangs": {"__all__": {"job"}}, "array": {"job"}}
-    data = _checkpoint_adapter().dump_python(checkpoint, mode="json", exclude=hidden)
+    data = adapter(JobCheckpoint).dump_python(checkpoint, mode="json", exclude=hidden)
     for gang, gang_data in zip(checkpoint.gangs, data["gangs"], strict=True):
         gang_data["job"] = {"index": gang.job.index, "priority": gang.job.spec.priority}
-    return _json_adapter().dump_json({"job": _job_adapter().dump_python(job, mode="json"), **data}).decode()
+    return adapter(dict[str, Any]).dump_json({"job": adapter(Job).dump_python(job, mode="json"), **data}).decode()
 
 
 def decode(text: str | bytes, name: str) -> JobCheckpoint:
@@ -63,16 +51,16 @@ def decode(text: str | bytes, name: str) -> JobCheckpoint:
     Raise ValueError, naming the place, when the text is not a checkpoint, contradicts itself, or is of a version that
     cannot be read.
     """
-    data = _json_adapter().validate_json(text)
+    data = adapter(dict[str, Any]).validate_json(text)
     try:
-        job = _job_adapter().validate_python(data.pop("job"))
+        job = adapter(Job).validate_python(data.pop("job"))
         for gang_data in data["gangs"]:
             gang_data["job"] = _gang_job(job, **gang_data["job"])
         if data.get("array") is not None:
             data["array"]["job"] = job
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the text is not a job checkpoint: {error!r}") from None
-    checkpoint = _checkpoint_adapter().validate_python(data)
+    checkpoint = adapter(JobCheckpoint).validate_python(data)
     for gang in checkpoint.gangs:
         _check(gang)
         if name != (gang.array or gang.id):
@@ -105,7 +93,7 @@ def _check(gang: Gang) -> None:
 def is_checkpoint(text: str | bytes) -> bool:
     """Return whether a record is meant to be a checkpoint, and so of a live job. Text that is not JSON is none."""
     try:
-        return "gangs" in _json_adapter().validate_json(text)
+        return "gangs" in adapter(dict[str, Any]).validate_json(text)
     except ValueError:
         return False
 
@@ -131,11 +119,6 @@ def join_checkpoints(checkpoints: Iterable[JobCheckpoint], rest: Image) -> Image
         arrays=arrays,
         reservations=[reserved for checkpoint in all_checkpoints for reserved in checkpoint.reservations],
     )
-
-
-@cache
-def _json_adapter() -> TypeAdapter[dict[str, Any]]:
-    return TypeAdapter(dict[str, Any])
 
 
 def _checkpoint_of(state: State, name: str) -> JobCheckpoint | None:

@@ -9,9 +9,13 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ganger.engine.eventlog import codec, job_costs
+from pydantic_core import to_json
+
+from ganger.engine.eventlog import job_costs
+from ganger.engine.eventlog.codec import adapter
 from ganger.engine.eventlog.projection import Projection
 from ganger.model.event import Described, Stamped
+from ganger.model.job import Job
 from ganger.model.views.service_views import JobRow, Ledger, Loss
 
 SCHEMA: Final = f"""
@@ -49,8 +53,8 @@ def put(db: sqlite3.Connection, projection: Projection, last: Stamped) -> None:
     """
     job_costs.put(db, projection, last)
     row, job = projection.row, projection.job
-    figures = codec.encode_figures(projection.ledger, projection.checkpoint_step)
-    variable_columns = (row.state, row.ended_ms, codec.encode_row(row), figures)
+    figures = to_json({"ledger": projection.ledger, "checkpoint_step": projection.checkpoint_step})
+    variable_columns = (row.state, row.ended_ms, adapter(JobRow).dump_json(row), figures)
     if row.array is not None:
         db.execute(
             "INSERT OR REPLACE INTO element VALUES (?, ?, ?, ?, ?, ?)", (row.array, row.index, *variable_columns)
@@ -61,7 +65,7 @@ def put(db: sqlite3.Connection, projection: Projection, last: Stamped) -> None:
         return
     labels, notes = job.spec.labels, job.spec.notes or ""
     constant_columns = (row.id, projection.number, row.name, row.user, row.queue, row.submitted_ms, job.request_id)
-    db.execute(_INSERT, (*constant_columns, json.dumps(labels), notes, codec.encode_job(job), *variable_columns))
+    db.execute(_INSERT, (*constant_columns, json.dumps(labels), notes, adapter(Job).dump_json(job), *variable_columns))
     _add_labels(db, projection.number, labels)
 
 
