@@ -1,7 +1,7 @@
 """Knowledge of backends about a generation besides its launchers' messages: how its ranks ended, what they wrote.
 
-A backend either reads the disk that it shares with the launchers (`backends.local.local_records`), or keeps what they
-send (`remote_records`).
+A backend either reads the disk that it shares with the launchers (`backends.local.machine_place.LocalRecords`), or
+keeps what they send (`remote_records`).
 """
 
 from collections.abc import Callable, Iterator

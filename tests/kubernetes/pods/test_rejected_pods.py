@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.kubernetes.binding import GANG, controller
-from ganger.backends.kubernetes.pod_refusal import admission_failure
+from ganger.backends.kubernetes.attempt_pods import admission_failure
 from ganger.engine.query.job_history import JobHistories
 from ganger.kubeapi.api_error import error_from_status
 from ganger.kubeapi.credentials import Credentials

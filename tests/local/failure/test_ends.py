@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ganger.backends.local.job_files import JobFiles
-from ganger.backends.local.local_records import LocalRecords
+from ganger.backends.local.machine_place import LocalRecords
 from ganger.launcher_server import failure_events, message_schema
 from ganger.launcher_server.failure_events import ExitCollector
 from ganger.launcher_server.generation_state import new_generation

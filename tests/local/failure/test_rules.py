@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.local.job_files import JobFiles
-from ganger.backends.local.local_records import LocalRecords
+from ganger.backends.local.machine_place import LocalRecords
 from ganger.launcher_server.retry_rules import search_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.simulation.sweep.pareto import Values, pareto_front
+from ganger.simulation.sweep.sweep import Values, pareto_front
 
 values = st.none() | st.integers(0, 6) | st.floats(0, 3)
 points = st.lists(st.tuples(values, values), max_size=14)

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.simulation.arguments.argument_error import InvalidArgument
-from ganger.simulation.arguments.workload_arguments import load_from
+from ganger.simulation.arguments.workload_arguments import load_from, scale_load
 from ganger.simulation.traces.trace import RecordedJob, Trace
-from ganger.simulation.workload.load_scaling import scale_load
 from tests.simulator.test_metamorphic_laws import JOBS
 from tests.simulator.test_trace_replay import recorded
 

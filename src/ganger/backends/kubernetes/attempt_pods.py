@@ -1,24 +1,37 @@
-"""Pods of a generation: created and bound as a whole, and how each of them ended.
+"""Pods of a generation: created and bound as a whole, why the API server refuses one, and how each of them ended.
 
 This is only what the API server knows; launchers' messages are handled by the gang runtime. Everything runs on the
 event loop.
 """
 
+import re
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from typing import Final, Protocol
 
 from ganger.backends.kubernetes.binding import Binder, NotPlacedError, node_of
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
-from ganger.backends.kubernetes.pod_refusal import admission_failure
 from ganger.backends.kubernetes.volumes.volume_claims import ClaimUnavailableError, VolumeClaims
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.pod_template import build_pods
-from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.api_error import NO_WEBHOOK, ApiError
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
 
+# A refusal by a quota or a webhook has the status of a missing permission, and one by an unreachable webhook that of an
+# internal error: the messages of Kubernetes 1.36 are parsed.
+_QUOTA: Final = re.compile(
+    r'^(?P<resource>\S+) "(?P<name>[^"]+)" is forbidden: exceeded quota: (?P<quota>\S+), '
+    r"requested: (?P<requested>\S+), used: (?P<used>\S+), limited: (?P<limited>\S+)$"
+)
+_DENIALS: Final = (
+    re.compile(r'admission webhook "[^"]+" denied the request'),
+    re.compile(r"ValidatingAdmissionPolicy \S+ with binding \S+ denied request"),
+    re.compile(r'violates PodSecurity "'),
+    re.compile(r"failed quota: \S+: must specify"),
+)
 EXIT_BAD_CODE: Final = 65
 """Exit code of a launcher that does not run the job's code (docs/reference/launcher-protocol.md)."""
 
@@ -150,3 +163,35 @@ def end_of(pod: Pod) -> tuple[Cause, str]:
 def has_succeeded(pod: Pod | None) -> bool:
     """Return whether all containers exited with 0: a launcher exits with the code of its first rank that failed."""
     return pod is not None and pod.status.phase == "Succeeded"
+
+
+def admission_failure(error: ApiError, namespace: str, created: int = 0) -> tuple[Cause, str]:
+    """Return the cause and a sentence for a pod, Secret or ConfigMap that the API server refused.
+
+    `created`: pods of the gang that existed by then.
+    """
+    if NO_WEBHOOK in error.message:
+        return Cause.WEBHOOK_UNREACHABLE, error.message[error.message.index(NO_WEBHOOK) :]
+    if error.status == HTTPStatus.FORBIDDEN and (match := _QUOTA.match(error.message)):
+        return (
+            Cause.NAMESPACE_QUOTA,
+            f"namespace {namespace}, quota {match['quota']}: {_exceeded_amounts(match, created)}",
+        )
+    if any(denial.search(error.message) for denial in _DENIALS):
+        return Cause.ADMISSION_DENIED, str(error)
+    return Cause.START_FAILED, str(error)
+
+
+def _exceeded_amounts(match: re.Match[str], created: int) -> str:
+    """Return the exceeded resources of a quota message."""
+    requested, used, limits = (_parse_amounts(match[group]) for group in ("requested", "used", "limited"))
+    own = f" ({created} pod{'s' * (created > 1)} of this gang counted)" if created else ""
+    exceeded = (
+        f"{name}: {used.get(name)} of {limit} used{own}, {requested.get(name)} asked" for name, limit in limits.items()
+    )
+    return f"{'; '.join(exceeded)} by {match['resource'].removesuffix('s')} {match['name']}"
+
+
+def _parse_amounts(amounts: str) -> dict[str, str]:
+    """Return the amounts of `pods=1,requests.cpu=4` by resource."""
+    return {name: amount for name, _, amount in (item.partition("=") for item in amounts.split(","))}

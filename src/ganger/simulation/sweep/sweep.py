@@ -11,11 +11,12 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from ganger.model.policy import ORDER
 from ganger.model.views.figure_names import DEFAULT_MEASURES, LARGE_GPUS, MEASURES, flat_figures
-from ganger.model.views.simulation_figures import Figure
+from ganger.model.views.simulation_figures import Best, Figure
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.arguments.cluster_arguments import cluster_json
 from ganger.simulation.arguments.run_arguments import trace_run_from
@@ -30,10 +31,10 @@ from ganger.simulation.metrics.run_history import summary
 from ganger.simulation.report.pareto_chart import ChartPoint, pareto_chart
 from ganger.simulation.sweep.finished_points import FinishedPoints
 from ganger.simulation.sweep.grid import GridPoint, grid_points
-from ganger.simulation.sweep.pareto import pareto_front
 from ganger.simulation.trace_replay import TraceRun
 from ganger.simulation.traces.trace import RecordedJob, Trace
 
+Values = tuple[float | None, float | None]
 TABLE: Final = "points.csv"
 PICTURE: Final = "pareto.svg"
 _NOT_FIGURES: Final = (*CHART_DATA, JOB_TIMES, "policy", "seed", "name")
@@ -177,3 +178,27 @@ def _write_files(arguments: argparse.Namespace, points: Sequence[Record], measur
         and (y := second.of(point["run"])) is not None
     ]
     write_atomically(arguments.to / PICTURE, pareto_chart(shown, measures))
+
+
+def pareto_front(points: Sequence[Values], best: tuple[Best | None, Best | None]) -> list[int]:
+    """Return the indices of the points that no other dominates, the best in the first measure first.
+
+    A point dominates another if it is at least as good in both measures and better in one: of equal points either all
+    are on the front or none. A point without one of the measures is not.
+
+    best: for each measure `min` or `max`, which tells the better of two values
+    """
+    first_sign, second_sign = (-1 if better is max else 1 for better in best)
+    costs = sorted(
+        (first * first_sign, second * second_sign, index)
+        for index, (first, second) in enumerate(points)
+        if first is not None and second is not None
+    )
+    front, lowest = list[int](), float("inf")
+    for _, group in groupby(costs, key=lambda cost: cost[0]):
+        same_first = list(group)
+        second = same_first[0][1]
+        if second < lowest:
+            lowest = second
+            front += [index for _, cost, index in same_first if cost == second]
+    return front
