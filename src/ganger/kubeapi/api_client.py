@@ -238,14 +238,11 @@ class ApiClient:
         answer = await self._send(request, unless_outcome_unknown=True)
         return decode_response(request, answer, ref.resource.object_type)
 
-    async def apply(self, resource: Resource[T], body: Object, subresource: str = "", manager: str = "") -> T:
-        """Apply an object server-side, forcing conflicts: its fields belong to `manager`, by default the program.
-
-        Raises ApiError.
-        """
+    async def apply(self, resource: Resource[T], body: Object) -> T:
+        """Apply an object server-side, forcing conflicts: its fields belong to the program. Raises ApiError."""
         metadata = body["metadata"]
-        ref = ObjectRef(resource, metadata.get("namespace", ""), metadata["name"], subresource)
-        query = {"fieldManager": manager or self._program.name, "force": "true"}
+        ref = ObjectRef(resource, metadata.get("namespace", ""), metadata["name"])
+        query = {"fieldManager": self._program.name, "force": "true"}
         request = write_request("patch", ref, body, APPLY, query)
         return decode_response(request, await self._send(request), resource.object_type)
 

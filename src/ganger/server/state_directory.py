@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger import __version__
+from ganger.launcher.health.procfs import start_ticks
 from ganger.settings import Home, HomeError, make_private, network_filesystem
 
 LOCK_TIMEOUT_S: Final = 2.0
@@ -192,7 +193,7 @@ def publish_address(home: Home, path: Path, url: str | None, fingerprint: str | 
     """
     record = {
         "pid": os.getpid(),
-        "start_ticks": _start_ticks(),
+        "start_ticks": start_ticks(os.getpid()),
         "socket": str(path),
         "launcher_socket": str(home.socket("launcher")),
         "version": __version__,
@@ -228,8 +229,3 @@ def _already_running(home: Home, lock: int) -> ServerStartError:
 
 def _show_owner(path: Path) -> str:
     return f"find the program: ss -xlp | grep {path}"
-
-
-def _start_ticks() -> int:
-    """Return field 22 of /proc/self/stat (proc_pid_stat(5)), which tells this process from a later one with its pid."""
-    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

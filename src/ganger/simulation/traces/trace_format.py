@@ -115,7 +115,7 @@ class Format(Generic[T]):
         if duplicates := sorted({name for name in names if names.count(name) > 1}):
             raise FormatMismatch(f"two columns are called {duplicates[0]!r}")
         missing = [sorted(required - {*names}) for required in self.required_columns()]
-        fewest = min(missing, key=_length)
+        fewest = min(missing, key=len)
         if fewest:
             raise FormatMismatch(f"no column {', '.join(fewest)}")
         return self._layout(names, self.columns[missing.index(fewest)])
@@ -139,10 +139,6 @@ class Format(Generic[T]):
             if f"{self.prefix}{name}" in names:
                 raise FormatMismatch(f"two columns are called {name!r}: {name} and {self.prefix}{name}")
         return Layout(len(names), indices, extra_columns, extra)
-
-
-def _length(columns: Sequence[str]) -> int:
-    return len(columns)
 
 
 def _unknown_column(name: str, known: list[str], prefix: str) -> str:
