@@ -60,8 +60,7 @@ class Host:
 
     async def run(self, changed: Callable[["Host"], None]) -> None:
         """Stay connected until cancelled; launchers reach the server's socket. Call `changed` when `is_up` changes."""
-        loop = asyncio.get_running_loop()
-        up_s, reason = loop.time(), ""
+        up_s, reason = (loop := asyncio.get_running_loop()).time(), ""
         while True:
             changed(self)
             try:
@@ -92,8 +91,8 @@ class Host:
         self.root = (await output(self.command("sh", "-c", script))).decode().strip()
         self.at = f"{self.node.address}:{self.root}/"
         await self.copy(str(self._files.launcher), self.at)
-        sockets = f"{self.root}/server.sock:{self._control.with_name('server.sock')}"
-        forward = ("-M", "-N", "-n", "-R", sockets, "--", self.node.address)
+        socket = self._control.with_name("server.sock")
+        forward = ("-M", "-N", "-n", "-R", f"{self.root}/server.sock:{socket}", "--", self.node.address)
         master = await asyncio.create_subprocess_exec(*self._flags, *forward, start_new_session=True)
         while master.returncode is None:
             await asyncio.sleep(PAUSE_S / 10)
