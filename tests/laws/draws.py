@@ -26,7 +26,19 @@ from ganger.model.job import (
     Rule,
 )
 from ganger.model.placement_spec import Placement, Slice
-from ganger.model.policy import TIES, GpuShares, Large, Pool, Reservations, Rules, Starvation, Weights
+from ganger.model.policy import (
+    PRIORITY_SCOPES,
+    RECLAIMS,
+    TIES,
+    GpuShares,
+    Large,
+    Pool,
+    Preemption,
+    Reservations,
+    Rules,
+    Starvation,
+    Weights,
+)
 from ganger.model.queue import DEFAULT, ROOT, Amount, NodeTimeUsed, Queue, UserLimits
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -180,8 +192,20 @@ def policy_rules(half_life_ms: int) -> st.SearchStrategy[Rules]:
         half_life_ms=st.just(half_life_ms),
         starvation=st.just(Starvation()) | starvation,
         reservations=st.just(Reservations()) | reservations,
+        preemption=preemptions(),
         pools=pools(),
         gpu_shares=st.just(GpuShares()) | scores(),
+    )
+
+
+def preemptions() -> st.SearchStrategy[Preemption]:
+    """Draw rules of preemption, or none."""
+    return st.just(Preemption()) | st.builds(
+        Preemption,
+        reclaim=st.sampled_from(RECLAIMS),
+        priority=st.sampled_from(PRIORITY_SCOPES),
+        priority_gap=st.sampled_from((1, 100)),
+        min_run_ms=st.sampled_from((0, 10 * MINUTE_MS)),
     )
 
 

@@ -13,6 +13,7 @@ from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.placement_spec import Placement
+from ganger.model.policy import Preemption
 from tests.laws.oracles.job_parts import RESOURCES, parts, total
 from tests.laws.oracles.placement_oracle import tallies
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
@@ -133,7 +134,7 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
         case ReasonCode.RESERVED:
             _assert_held_is_true(world, gang, reason)
         case ReasonCode.STOPPING_OTHERS:
-            assert world.policy.ORDERS_RUNNING
+            assert world.policy.ORDERS_RUNNING or world.state.document.preemption != Preemption()
             assert reason.holders
             assert all(world.state.gangs[holder].state in LEAVING for holder in reason.holders)
         case ReasonCode.MAINTENANCE:

@@ -57,6 +57,20 @@ class ReservationCause(StrEnum):
     GUARANTEE = "guarantee"
 
 
+class PreemptionRule(StrEnum):
+    """The rule by which a job is preempted for another one. Stable: these are codes of the API.
+
+    Attributes:
+        order: The other one comes before it in a queue order that orders running jobs too.
+        guarantee: The queue of the other one stays within its guarantee, and its own exceeds its own.
+        priority: The other one has a higher priority.
+    """
+
+    ORDER = "order"
+    GUARANTEE = "guarantee"
+    PRIORITY = "priority"
+
+
 FAILURES: Final = (
     Cause.RANK_FAILED,
     Cause.OUT_OF_MEMORY,
@@ -118,6 +132,9 @@ class Stop:
     Attributes:
         notice_ms: Time to save its work; 0: at once.
         node: The node that is drained or preempted; empty: another cause.
+        preemptor: The gang that it is preempted for; empty: another cause.
+        rule: The rule of the preemption.
+        unsaved_ms: The work since its newest checkpoint when it was decided; lost unless it is saved in the notice.
     """
 
     gang: str
@@ -125,6 +142,9 @@ class Stop:
     cause: Cause
     notice_ms: int = 0
     node: str = ""
+    preemptor: str = ""
+    rule: PreemptionRule | None = None
+    unsaved_ms: int = 0
     kind: Literal["stop"] = field(default="stop")
 
 
@@ -144,12 +164,14 @@ class ReservedStart:
     Attributes:
         nodes: Nodes reserved from then on, one for each share in rank order; the gang may start on others.
         cause: Why the reservation is made or changed now; for a late one, why it is late.
+        owned: Others were stopped for it, so what comes free is the gang's: no other one may move the reservation.
     """
 
     gang: str
     start_ms: int | None
     nodes: tuple[str, ...] = ()
     cause: ReservationCause = ReservationCause.RESERVED
+    owned: bool = False
     kind: Literal["reservation"] = field(default="reservation")
 
 

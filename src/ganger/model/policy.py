@@ -25,6 +25,11 @@ TIES: Final = (LEAST, "order")
 RESTRICTED, BASELINE = "restricted", "baseline"
 POD_SECURITY: Final = (RESTRICTED, BASELINE)
 """Pod Security Standards of Kubernetes that the pods of jobs can comply with."""
+NONE, GUARANTEE, QUEUE, ALL = "none", "guarantee", "queue", "all"
+RECLAIMS: Final = (NONE, GUARANTEE)
+"""Shares of a queue for which its jobs preempt those of others."""
+PRIORITY_SCOPES: Final = (NONE, QUEUE, ALL)
+"""Running jobs that one of a higher priority preempts."""
 ORDER: Final = "dynamic"
 """The default queue order."""
 
@@ -210,6 +215,33 @@ class Pods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """Rules by which running jobs are preempted for a pending one, under an order with reservations.
+
+    Victims get the notice of their checkpoint section, lose no retry and start again by themselves.
+    """
+
+    reclaim: str = described(
+        "none, or guarantee: a job of a queue that stays within its guarantee preempts those of queues that exceed "
+        "theirs",
+        form="reclaim",
+        default=NONE,
+    )
+    priority: str = described(
+        "running jobs that one of a higher priority preempts: none; queue: those of its own queue; all: those of all "
+        "queues, except jobs within the guarantee of another queue",
+        form="priority_scope",
+        default=NONE,
+    )
+    priority_gap: int = described(
+        "difference of priorities from which a job preempts another one", form="some_points", default=1
+    )
+    min_run_ms: int = described(
+        "time from its start within which a job is not preempted", form="pause", key="min_run", default=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """The policy document without its queues."""
 
@@ -223,6 +255,7 @@ class Rules:
     half_life_ms: int = described("half-life of past usage", form="half_life", key="half_life", default=7 * DAY_MS)
     starvation: Starvation = described("age from which a pending job starves", factory=Starvation)
     reservations: Reservations = described("number of jobs that nodes are reserved for", factory=Reservations)
+    preemption: Preemption = described("rules by which running jobs are preempted", factory=Preemption)
     pools: tuple[Pool, ...] = described(
         "node pools by how they are paid for, in the order in which they are filled", default=()
     )

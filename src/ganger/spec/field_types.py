@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ganger.model.decision import FAILURES
 from ganger.model.job import MAX_PRIORITY, PRIORITIES
-from ganger.model.policy import POD_SECURITY, POOL_KINDS, TIES
+from ganger.model.policy import POD_SECURITY, POOL_KINDS, PRIORITY_SCOPES, RECLAIMS, TIES
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import DEVICE_MILLI
 from ganger.registry import NAME_PATTERN as PLUGIN_PATTERN
@@ -261,6 +261,8 @@ def _of_policies() -> dict[str, Form]:
         "level_name": Form(read_level_name, _pattern(LEVEL_PATTERN)),
         "label_keys": Form(read_label_keys, _list_of(_pattern(LABEL_KEY_PATTERN)) | {"minItems": 1}, list),
         "pod_security": Form(choice("a Pod Security Standard of jobs", POD_SECURITY), {"enum": list(POD_SECURITY)}),
+        "reclaim": Form(choice("a share to take back", RECLAIMS), {"enum": list(RECLAIMS)}),
+        "priority_scope": Form(choice("jobs to preempt", PRIORITY_SCOPES), {"enum": list(PRIORITY_SCOPES)}),
         "patterns": Form(names(read_name_glob, "patterns"), _list_of(_pattern(NAME_GLOB_PATTERN)), list),
         "score": Form(read_score, _pattern(PLUGIN_PATTERN)),
         "grades": Form(whole("a number of grades", 0, MAX_GRADES), _integer(0, MAX_GRADES)),

@@ -96,7 +96,7 @@ def test_a_job_that_is_due_keeps_its_moment_and_the_next_moves_back() -> None:
     assert reservations(film) == "L:60 T:120"
     film.do("+1h")
     film.run_cycles()
-    assert reservations(film) == "L:0 T:70"
+    assert reservations(film) == "L:0 T:61"
 
 
 @pytest.mark.parametrize("policy", ["dynamic", "fifo"])

@@ -6,7 +6,7 @@ held for it until the end of the cycle (`core.cycle.capacity_holds`).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ganger.core.cycle.capacity_holds import CapacityHolds
 from ganger.core.cycle.precedence import Precedence
@@ -17,6 +17,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.reservations.reservations import CycleReservations
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
+from ganger.model.decision import PreemptionRule
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.shape import Shape
@@ -33,6 +34,15 @@ CURABLE: Final = (
 """Reasons that end when other gangs or maintenance do."""
 
 
+class Victim(NamedTuple):
+    """A gang that is preempted: for which other one, by which rule, and the work that it has not saved, in ms."""
+
+    gang: Gang
+    preemptor: str
+    rule: PreemptionRule
+    unsaved_ms: int
+
+
 @dataclass(slots=True)
 class Cycle:
     """One scheduling cycle.
@@ -41,12 +51,13 @@ class Cycle:
         state: The state that is planned on, inside a trial.
         now_ms: The time of the cycle.
         policy: The queue order.
-        ending: Gangs that the cycle stops, for whatever cause.
+        ending: Gangs that the cycle stops, for whatever cause, and the notice that each gets, in ms.
         victims: Those of them that are preempted.
         started_gangs: Gangs that the cycle starts.
         started_elements: By array, the number of elements that it starts.
         has_no_victims: No running gang comes after the last gang that was tried, or after later ones, and none is
             leaving.
+        wakes_ms: Times from which gangs may be preempted that have started lately.
         holds: Capacity held for gangs.
         precedence: The precedence among its gangs.
         reservations: The reservations.
@@ -56,11 +67,12 @@ class Cycle:
     state: State
     now_ms: int
     policy: Policy
-    ending: dict[str, None] = field(default_factory=dict)
-    victims: list[Gang] = field(default_factory=list)
+    ending: dict[str, int] = field(default_factory=dict)
+    victims: list[Victim] = field(default_factory=list)
     started_gangs: dict[str, Gang] = field(default_factory=dict)
     started_elements: dict[str, int] = field(default_factory=dict)
     has_no_victims: bool = False
+    wakes_ms: list[int] = field(default_factory=list)
     holds: CapacityHolds = field(init=False)
     precedence: Precedence = field(init=False)
     reservations: CycleReservations = field(init=False)
@@ -87,6 +99,12 @@ class Cycle:
     def is_cluster_blocked(self) -> bool:
         """True if a gang that waits for nodes, under strict order, keeps all later gangs from starting."""
         return self.policy.STRICT_ORDER and any(hold.nodes for hold in self.holds.by_gang.values())
+
+    def waits(self, gang: Gang) -> bool:
+        """Return whether a pending gang neither starts nor ends in this cycle, and is not in a backoff pause."""
+        if gang.id in self.ending or gang.id in self.started_gangs or gang.retries.not_before_ms > self.now_ms:
+            return False
+        return not gang.is_head or self.started_elements.get(gang.id, 0) < len(self.state.arrays[gang.id].rest)
 
     # -- pending reasons -----------------------------------------------------------------------------------------------
 

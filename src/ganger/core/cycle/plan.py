@@ -6,7 +6,7 @@ The plan is a function of state, time and policy. The state is left unchanged.
 1. stop      jobs with a stop request, or that have used up their time; what is left of a failed generation
 2. order     heads of the lanes of pending gangs, by the policy
 3. fit       each in order: user limits, quota, nodes and devices; a gang starts whole or not at all
-4. preempt   only under a policy that orders running gangs
+4. preempt   under a policy that orders running gangs; under others, after all starts, by the rules of the document
 5. reserve   a start for a gang that starves or is the first of its queue, or hold capacity for it
 6. publish   pending reasons that have changed; now and then, forecasts of some starts, whose errors are learned
 """
@@ -17,10 +17,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from ganger.core.cycle import publish_reasons
+from ganger.core.cycle import preemption, publish_reasons
 from ganger.core.cycle.attempt import Preempts, Started, attempt
 from ganger.core.cycle.candidates import Candidates
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle import Cycle, Victim
 from ganger.core.forecast.start_forecast import forecasts_to_record
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import ACTIVE, ClassKey, Gang
@@ -32,7 +32,6 @@ from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
 from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason
 
-WITHOUT_NOTICE_MS = 0
 REPORTS: Final = (
     e.Started,
     e.Progressed,
@@ -64,11 +63,11 @@ def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) ->
     state.nodes.trim()
     state.allocations.now_ms = state.maintenance.now_ms = state.tree.node_time.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
-    cycle = Cycle(state, now_ms, policy, {stop.gang: None for stop in stops})
+    cycle = Cycle(state, now_ms, policy, {stop.gang: stop.notice_ms for stop in stops})
     with state.trial():
         starts, known = _place_pending(cycle)
         reasons = publish_reasons.changed_reasons(cycle, known) if explains else []
-    preempted = [_stop(victim, Cause.PREEMPTED, notice_ms(victim)) for victim in cycle.victims]
+    preempted = list(map(_preempting_stop, cycle.victims))
     decisions: list[Decision] = [*stops, *preempted, *starts, *cycle.reservations.changes.values(), *reasons]
     is_due_at_once = cycle.limits.is_unfinished or _frees_others(state, stops)
     next_wake_ms = now_ms if is_due_at_once else _next_wake_ms(cycle, starts)
@@ -91,7 +90,7 @@ def simulated_cycle(state: State, now_ms: int, policy: Policy, without: str = ""
     part.
     """
     state.allocations.now_ms = state.maintenance.now_ms = state.tree.node_time.now_ms = now_ms
-    ending = {stop.gang: None for stop in _stops(state, now_ms)} | ({without: None} if without else {})
+    ending = {stop.gang: stop.notice_ms for stop in _stops(state, now_ms)} | ({without: 0} if without else {})
     with state.trial():
         cycle = Cycle(state, now_ms, policy, ending)
         _, known = _place_pending(cycle)
@@ -153,16 +152,10 @@ def _pause_cause(gang: Gang) -> Cause | None:
     return Cause.DONE if gang.state is GangState.FINISHING and gang.attempt.stop_sent is None else None
 
 
-def notice_ms(gang: Gang) -> int:
-    """Return the time that a gang gets to save its work before it is stopped: none without a checkpoint section."""
-    checkpoint = gang.job.spec.checkpoint
-    return checkpoint.grace_ms if checkpoint and gang.state in ACTIVE else WITHOUT_NOTICE_MS
-
-
 def _notice_left_ms(gang: Gang, now_ms: int) -> int:
     """Return the notice, at most the time that is left until a node goes away."""
     leave_by_ms = gang.attempt.leave_by_ms
-    return notice_ms(gang) if leave_by_ms is None else max(0, min(notice_ms(gang), leave_by_ms - now_ms))
+    return gang.notice_ms if leave_by_ms is None else max(0, min(gang.notice_ms, leave_by_ms - now_ms))
 
 
 def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
@@ -183,11 +176,16 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
         candidates.mark_refused(entry, outcome)
         if cycle.is_cluster_blocked:
             break
-    return starts, known
+    return starts, known | preemption.preempt_by_rules(cycle)
 
 
 def _stop(gang: Gang, cause: Cause, notice_ms: int) -> Stop:
     return Stop(gang=gang.id, generation=gang.attempt.generation, cause=cause, notice_ms=notice_ms)
+
+
+def _preempting_stop(victim: Victim) -> Stop:
+    stop = _stop(victim.gang, Cause.PREEMPTED, victim.gang.notice_ms)
+    return replace(stop, preemptor=victim.preemptor, rule=victim.rule, unsaved_ms=victim.unsaved_ms)
 
 
 def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
@@ -202,7 +200,11 @@ def _next_wake_ms(cycle: Cycle, starts: list[Start]) -> int | None:
         replace(gang, state=GangState.STARTING, attempt=gang.attempt.next(start, now_ms))
         for start, gang in ((start, cycle.started_gangs[start.gang]) for start in starts)
     ]
-    times_ms = [_next_timer_ms(cycle.state, now_ms), *chain.from_iterable(map(timer_times_ms, starting))]
+    times_ms = [
+        _next_timer_ms(cycle.state, now_ms),
+        *cycle.wakes_ms,
+        *chain.from_iterable(map(timer_times_ms, starting)),
+    ]
     if policy.ORDERS_RUNNING:
         holding = [cycle.state.gangs[name] for name in cycle.state.allocations]
         # Of pending gangs only the first of each lane competes with running ones.

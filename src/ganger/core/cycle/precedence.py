@@ -40,7 +40,7 @@ class Precedence:
         """Return those of some reservations that a gang may move, and why."""
         if gang.retries.unadmitted:
             return ()
-        causes = ((reservation, self._cause_to_move(gang, reservation.gang)) for reservation in reserved)
+        causes = ((r, self._cause_to_move(gang, r.gang)) for r in reserved if not r.owned)
         return [(reservation, cause) for reservation, cause in causes if cause is not None]
 
     def _cause_to_move(self, gang: Gang, other: Gang) -> ReservationCause | None:

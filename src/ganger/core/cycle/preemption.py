@@ -1,51 +1,198 @@
-"""Choice of the running gangs to preempt for a pending one, under a policy that orders running gangs too.
+"""Choice of the running gangs to preempt for a pending one.
 
-Gangs after the preemptor in the order are stopped, the last first, until it fits; then those that need not be stopped
-stay, the first in the order first. The capacity is held for the preemptor for the rest of the cycle. Gangs that are
-leaving already count as gone, so that no gang is stopped twice for the same capacity. The choice does not minimise the
-cost of the victims. Source of the step that lets victims stay: Kueue (reference: scheduling, section 2).
+Under an order that ranks running gangs too, those after the preemptor are released, the last first, until it fits.
+Under an order with reservations the rules of the policy document say which gangs may be stopped
+(`core.preemption.legality`), and those that cost least are released first (`core.preemption.victim_order`). Then gangs
+that need not be stopped stay, the dearest first. Gangs that are leaving already count as gone, so that no gang is
+stopped twice for the same capacity.
+
+The capacity is held for the preemptor for the rest of the cycle; under the rules a reservation keeps it from then on,
+and without one nobody is stopped. Source of the step that lets victims stay: Kueue (reference: scheduling, section 2).
 """
 
-from typing import Any
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
-from ganger.core.cycle.cycle import Cycle
-from ganger.core.placement.start_check import find_placement, start_request
-from ganger.core.state.gang import LEAVING, Gang
+from ganger.core.cycle.cycle import Cycle, Victim
+from ganger.core.placement.start_check import could_ever_start, find_placement, over_user_limits, start_request
+from ganger.core.preemption.legality import Legality
+from ganger.core.preemption.victim_order import Order, cheapest_first, unsaved_ms
+from ganger.core.state.gang import LEAVING, ClassKey, Gang
 from ganger.core.state.state import Shares
+from ganger.model.decision import PreemptionRule
 from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason, ReasonCode
+from ganger.model.policy import NONE
+from ganger.model.shape import Shape
+
+MAX_TRIES_PER_QUEUE: Final = 4
+"""Pending gangs of a queue, of the highest priorities, that a cycle tries to preempt others for."""
+MAX_EXACT: Final = 64
+"""Victims of which each is tried to stay; more are compared with what is free on their nodes alone."""
+
+
+class Choice(NamedTuple):
+    """The victims for a pending gang, and where it fits once they are gone."""
+
+    victims: list[Gang]
+    shares: Shares
 
 
 def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
     """Choose victims so that `gang` fits, and hold the capacity for it; return None if preemption cannot help."""
-    state, holding = cycle.state, cycle.state.allocated()
-    shares_of = {other.id: shares for other, shares in holding}
-    leaving = [other for other, _ in holding if _is_leaving(cycle, other)]
+    staying = [other for other, _ in cycle.state.allocated() if not _is_leaving(cycle, other)]
     # A gang placed in this cycle is still pending; it comes before this gang in the order.
-    staying = [other for other, _ in holding if not _is_leaving(cycle, other) and other.state is not GangState.PENDING]
-    later = _later_gangs(cycle, gang, staying)
-    if not later and not leaving:
+    later = _later_gangs(cycle, gang, [other for other in staying if other.state is not GangState.PENDING])
+    if not later and not _leaving(cycle):
         cycle.has_no_victims = True
         return None
-    with state.trial():
-        for other in leaving:
-            state.release(other)
-        victims = _choose_victims(cycle, gang, later, shares_of)
-        placement = find_placement(state, start_request(gang))
-    if not placement:
+    choice = _choose(cycle, gang, Order(later))
+    if choice is None:
         return None
+    victims = [
+        Victim(other, gang.id, PreemptionRule.ORDER, unsaved_ms(other, cycle.now_ms)) for other in choice.victims
+    ]
+    return _preempt(cycle, gang, victims, choice.shares)
+
+
+def preempt_by_rules(cycle: Cycle) -> dict[ClassKey, PendingReason]:
+    """Preempt gangs for pending ones as the rules of the policy document allow; return the reasons of the latter."""
+    rules, reasons = cycle.state.document.preemption, dict[ClassKey, PendingReason]()
+    if (rules.reclaim, rules.priority) == (NONE, NONE) or cycle.limits.allows_none or cycle.policy.ORDERS_RUNNING:
+        return reasons
+    for gang in _preemptors(cycle):
+        reason = _preempt_by_rules(cycle, gang)
+        if reason is not None:
+            reasons[gang.class_key] = reason
+    return reasons
+
+
+def _preempt_by_rules(cycle: Cycle, gang: Gang) -> PendingReason | None:
+    """Stop what the rules allow so that `gang` fits, and reserve the capacity; return None if that does not help."""
+    state, legality = cycle.state, Legality(cycle.state, cycle.now_ms, cycle.ending)
+    request = start_request(gang)
+    if over_user_limits(state, request) or not could_ever_start(state, request):
+        return None
+    rule_of = {other.id: rule for other in legality.running() if (rule := legality.rule(gang, other))}
+    young = {name: ms for name in rule_of if (ms := legality.protected_until_ms(state.gangs[name])) is not None}
+    legal = [state.gangs[name] for name in rule_of if name not in young]
+    choice = _choose(cycle, gang, cheapest_first(state, gang.shape, legal, cycle.now_ms))
+    if choice is None or not cycle.limits.reserve_beside(gang, choice.victims):
+        cycle.wakes_ms += young.values()
+        return None
+    victims = [Victim(v, gang.id, rule_of[v.id], unsaved_ms(v, cycle.now_ms)) for v in choice.victims]
+    return _preempt(cycle, gang, victims, choice.shares)
+
+
+def _preemptors(cycle: Cycle) -> Iterator[Gang]:
+    """Yield gangs to preempt others for: those with a reservation, which may have done so already, then by priority."""
+    waiting: dict[str, list[Gang]] = {}
+    for members in cycle.state.pending.classes.values():
+        able = (gang for gang in members if gang.is_forecastable and not gang.retries.unadmitted and cycle.waits(gang))
+        for gang in islice(able, MAX_TRIES_PER_QUEUE):
+            waiting.setdefault(gang.queue, []).append(gang)
+
+    def key(gang: Gang) -> tuple[bool, int, int]:
+        return gang.id not in cycle.reservations.by_gang, -gang.job.spec.priority, gang.number
+
+    tried = [gang for members in waiting.values() for gang in sorted(members, key=key)[:MAX_TRIES_PER_QUEUE]]
+    yield from sorted(tried, key=key)
+
+
+def _preempt(cycle: Cycle, gang: Gang, victims: list[Victim], shares: Shares) -> PendingReason:
+    """Stop the victims and hold the capacity for `gang`; return its pending reason."""
+    state = cycle.state
+    leaving = {other.id: state.allocations[other.id] for other in _leaving(cycle)}
+    leaving |= {victim.gang.id: state.allocations[victim.gang.id] for victim in victims}
     cycle.victims += victims
-    cycle.ending |= {other.id: None for other in victims}
-    for other in victims:
-        state.undo.put(state.allocations.planned_changes, other.id, -1)
-    cycle.holds.hold(gang, ReasonCode.NO_CAPACITY, placement)
-    nodes = {share.node: None for share in placement}
-    leaving_shares = [(other.id, held_shares) for other, held_shares in holding if _is_leaving(cycle, other)]
-    holders = [name for name, held_shares in leaving_shares if any(share.node in nodes for share in held_shares)]
+    cycle.ending |= {victim.gang.id: victim.gang.notice_ms for victim in victims}
+    for victim in victims:
+        state.undo.put(state.allocations.planned_changes, victim.gang.id, -1)
+    cycle.holds.hold(gang, ReasonCode.NO_CAPACITY, shares)
+    nodes = {share.node: None for share in shares}
+    holders = [name for name, held in leaving.items() if any(share.node in nodes for share in held)]
     # If none of them is on its nodes, they hold quota of a GPU type that it may use instead of another.
-    return PendingReason(
-        code=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or (name for name, _ in leaving_shares))
-    )
+    return PendingReason(code=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or leaving))
+
+
+def _choose(cycle: Cycle, gang: Gang, order: Order) -> Choice | None:
+    """Return as few victims as `gang` needs beside what is leaving, taken in that order; None if all are too few."""
+    state, shares_of = cycle.state, dict(cycle.state.allocations)
+    with state.trial():
+        for other in _leaving(cycle):
+            state.release(other)
+        if not order.victims and not find_placement(state, start_request(gang)):
+            return None
+        released = _release(cycle, gang, order)
+        victims = [] if released is None else _give_back(cycle, gang, released, shares_of)
+        shares = find_placement(state, start_request(gang))
+    return Choice(victims, shares) if released is not None and shares else None
+
+
+def _release(cycle: Cycle, gang: Gang, order: Order) -> list[Gang] | None:
+    """Release gangs in that order, as many as should do, then as many again, until `gang` fits; None if it does not."""
+    state, released = cycle.state, list[Gang]()
+    while not find_placement(state, start_request(gang)):
+        more = order.victims[len(released) : 2 * len(released) or order.enough]
+        if not more:
+            return None
+        for other in more:
+            state.release(other)
+        released += more
+    return released
+
+
+def _give_back(cycle: Cycle, gang: Gang, released: list[Gang], shares_of: dict[str, Shares]) -> list[Gang]:
+    """Put back the released gangs beside which `gang` fits, the last of the order first; return the others."""
+    placed = find_placement(cycle.state, start_request(gang)) if len(released) > MAX_EXACT else None
+    if placed:
+        released = _give_back_beside(cycle, gang, released, shares_of, placed)[::-1]
+    if len(released) > MAX_EXACT:
+        return released[::-1]
+    return [other for other in reversed(released) if not _may_stay(cycle, other, gang, shares_of[other.id])]
+
+
+def _give_back_beside(
+    cycle: Cycle, gang: Gang, released: list[Gang], shares_of: dict[str, Shares], placed: Shares
+) -> list[Gang]:
+    """Put back the released gangs for which there is room beside a placement of `gang`; return the others."""
+    state, victims = cycle.state, list[Gang]()
+    left = [amount.tolist() for amount in state.nodes.free]
+
+    def take(shape: Shape, shares: Shares, sign: int) -> bool:
+        """Take shares from what is left, or give them back; return whether nothing is below zero there."""
+        is_enough = True
+        for share in shares:
+            part, index = shape.parts[share.part], state.nodes.index[share.node]
+            # A share of a device counts as a whole one.
+            for amounts, amount in zip(left, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
+                amounts[index] -= sign * amount
+                is_enough &= amounts[index] >= 0
+        return is_enough
+
+    take(gang.shape, placed, +1)
+    for other in reversed(released):
+        if take(other.shape, shares_of[other.id], +1):
+            state.take(other, shares_of[other.id])
+        else:
+            take(other.shape, shares_of[other.id], -1)
+            victims.append(other)
+    return victims
+
+
+def _may_stay(cycle: Cycle, other: Gang, gang: Gang, shares: Shares) -> bool:
+    """Put `other` back and return True if `gang` still fits."""
+    mark = cycle.state.undo.mark()
+    cycle.state.take(other, shares)
+    if not find_placement(cycle.state, start_request(gang)):
+        cycle.state.undo.roll_back(mark)
+        return False
+    return True
+
+
+def _leaving(cycle: Cycle) -> list[Gang]:
+    return [other for other, _ in cycle.state.allocated() if _is_leaving(cycle, other)]
 
 
 def _is_leaving(cycle: Cycle, other: Gang) -> bool:
@@ -60,25 +207,3 @@ def _later_gangs(cycle: Cycle, gang: Gang, staying: list[Gang]) -> list[Gang]:
 
     own_key = key(gang)
     return sorted((other for other in staying if key(other) > own_key), key=key, reverse=True)
-
-
-def _choose_victims(cycle: Cycle, gang: Gang, later: list[Gang], shares_of: dict[str, Shares]) -> list[Gang]:
-    """Release as many of `later` as `gang` needs, and return those that cannot stay; all if it does not fit."""
-    state = cycle.state
-    released: list[Gang] = []
-    while not find_placement(state, start_request(gang)):
-        if len(released) == len(later):
-            return released
-        released.append(later[len(released)])
-        state.release(released[-1])
-    return [other for other in reversed(released) if not _may_stay(cycle, other, gang, shares_of[other.id])]
-
-
-def _may_stay(cycle: Cycle, other: Gang, gang: Gang, shares: Shares) -> bool:
-    """Put `other` back and return True if `gang` still fits."""
-    mark = cycle.state.undo.mark()
-    cycle.state.take(other, shares)
-    if not find_placement(cycle.state, start_request(gang)):
-        cycle.state.undo.roll_back(mark)
-        return False
-    return True

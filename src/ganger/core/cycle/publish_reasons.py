@@ -192,9 +192,4 @@ def _first_waiting(cycle: Cycle, key: ClassKey) -> Gang | None:
 
 
 def _first_waiting_of(cycle: Cycle, members: Iterable[Gang]) -> Gang | None:
-    for gang in members:
-        if gang.id in cycle.ending or gang.id in cycle.started_gangs or gang.retries.not_before_ms > cycle.now_ms:
-            continue
-        if not gang.is_head or cycle.started_elements.get(gang.id, 0) < len(cycle.state.arrays[gang.id].rest):
-            return gang
-    return None
+    return next(filter(cycle.waits, members), None)

@@ -4,7 +4,7 @@ A gang that starves, a large one of some age, and the first of each queue may ge
 limits allow one more, or a reservation ends that the gang may move. On a large cluster the queues take turns.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
 from ganger.core.cycle.precedence import Precedence
@@ -79,6 +79,12 @@ class ReservationLimits:
             self.rotate()
         return False
 
+    def reserve_beside(self, gang: Gang, leaving: Iterable[Gang]) -> bool:
+        """Reserve the start of a gang for when others have left too, as far as the limits allow; return whether."""
+        may_reserve = gang.id in self._reservations.by_gang or self.may_reserve(gang)
+        replaced = None if may_reserve else self._replaceable_by(gang)
+        return bool(may_reserve or replaced) and self._reservations.reserve_beside(gang, leaving, replaced)
+
     def _replaceable_by(self, gang: Gang) -> Reservation | None:
         """Return the reservation, of those that a gang may move, the end of which allows its own; the last in order."""
         if not gang.is_forecastable:
@@ -90,6 +96,11 @@ class ReservationLimits:
             if self.may_queue_reserve(gang.queue, large=is_large, without=other.gang)
         ]
         return max(movable, key=lambda other: self._precedence.order_key(other.gang), default=None)
+
+    @property
+    def allows_none(self) -> bool:
+        """True if there are no reservations under the policy."""
+        return self._limits is None or self._limits.total == 0
 
     # -- of a queue ----------------------------------------------------------------------------------------------------
 

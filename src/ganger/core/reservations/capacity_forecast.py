@@ -37,13 +37,18 @@ Device = tuple[str, int]
 _ONE_DEVICE: Final = Shape(nodes=1, gpus=1)
 LATE_AT_ONCE_MS: Final = 1
 """Time until overdue gangs are taken to be gone when reservations are checked."""
+STOP_MS: Final = MINUTE_MS
+"""Time from the end of its notice until a gang is taken to be gone."""
 LATE_MARGIN_MS: Final = 10 * MINUTE_MS
 """Time until overdue gangs are taken to be gone when a reservation is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reserved start: the gang, its start and latest end, its nodes, and what it takes of them."""
+    """A reserved start: the gang, its start and latest end, its nodes, and what it takes of them.
+
+    owned: as `ReservedStart` has it.
+    """
 
     gang: Gang
     start_ms: int
@@ -51,11 +56,13 @@ class Reservation:
     nodes: tuple[str, ...]
     cause: ReservationCause
     stays: tuple[Stay, ...]
+    owned: bool = False
 
     @property
     def decision(self) -> ReservedStart:
         """The decision that records it."""
-        return ReservedStart(gang=self.gang.id, start_ms=self.start_ms, nodes=self.nodes, cause=self.cause)
+        name, start_ms, owned = self.gang.id, self.start_ms, self.owned
+        return ReservedStart(gang=name, start_ms=start_ms, nodes=self.nodes, cause=self.cause, owned=owned)
 
 
 Moved = Sequence[tuple[Reservation, ReservationCause]]
@@ -65,8 +72,8 @@ Moved = Sequence[tuple[Reservation, ReservationCause]]
 class CapacityForecast:
     """The forecast at one time of a state."""
 
-    def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
-        """Create the forecast; `ending` are gangs that end with this cycle."""
+    def __init__(self, state: State, now_ms: int, ending: dict[str, int]) -> None:
+        """Create the forecast; `ending` are gangs that end with this cycle, with the notice of each in ms."""
         self.state, self.now_ms, self._ending = state, now_ms, ending
 
     def profile_of_all(self, reservations: Iterable[Reservation]) -> AvailabilityProfile:
@@ -173,7 +180,8 @@ class CapacityForecast:
     def _end_times(self, ledger: ColumnTable, late_ms: int) -> Ints:
         """Return (rows,) the end of each row's gang.
 
-        That is `late_ms` for gangs that are leaving or overdue, and the begin of maintenance for those on its nodes.
+        That is `late_ms` for gangs that are overdue, soon after their notice for gangs that are leaving, and the begin
+        of maintenance for those on its nodes.
         """
         state = self.state
         ends_ms: Ints = ledger.cells[END_MS].copy()
@@ -181,7 +189,12 @@ class CapacityForecast:
             if window.from_ms > self.now_ms:
                 rows = ledger.row_indices(gang.id for gang in state.on_nodes(window.nodes))
                 ends_ms[rows] = np.minimum(ends_ms[rows], window.from_ms)
-        leaving = (gang.id for gang in state.timers.in_transition.values() if gang.state in LEAVING)
         ends_ms[(ends_ms > 0) & (ends_ms <= self.now_ms)] = late_ms
-        ends_ms[ledger.row_indices((*leaving, *self._ending))] = late_ms
+        leaving = [gang for gang in state.timers.in_transition.values() if gang.state in LEAVING]
+        notices_ms = {gang.id: gang.attempt.notice_until_ms for gang in leaving}
+        notices_ms |= {name: self.now_ms + notice_ms for name, notice_ms in self._ending.items()}
+        for name, until_ms in notices_ms.items():
+            gone_ms = until_ms + STOP_MS
+            is_in_time = gone_ms > self.now_ms and late_ms > self.now_ms + LATE_AT_ONCE_MS
+            ends_ms[ledger.row_indices((name,))] = gone_ms if is_in_time else late_ms
         return ends_ms

@@ -33,14 +33,16 @@ class ReservationTable:
     Attributes:
         by_gang: The reservations.
         of_queue: Their gangs, by queue.
+        owners: Gangs for which others were stopped.
         tried_slots: By kind of gang and its size, the first slot that is not known to be too early; until a reservation
             is removed.
     """
 
-    def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
-        """Create an empty table; `ending` are gangs that end with this cycle."""
+    def __init__(self, state: State, now_ms: int, ending: dict[str, int]) -> None:
+        """Create an empty table; `ending` are gangs that end with this cycle, with the notice of each in ms."""
         self.state, self.now_ms, self._ending = state, now_ms, ending
         self.by_gang: dict[str, Reservation] = {}
+        self.owners: dict[str, None] = {}
         self._order: list[tuple[int, int, str]] = []
         """Reserved starts, numbers and ids of the gangs, rising."""
         self.of_queue: dict[str, dict[str, Gang]] = {}
@@ -62,7 +64,7 @@ class ReservationTable:
         """Return a reservation with what it takes of these nodes, which must exist."""
         end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + gang.runs_for_ms)
         stays = tuple(self._forecast.stays_of(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))
-        return Reservation(gang, start_ms, end_ms, nodes, cause, stays)
+        return Reservation(gang, start_ms, end_ms, nodes, cause, stays, gang.id in self.owners)
 
     def add(self, reservation: Reservation) -> None:
         """Put a reservation in force."""
@@ -133,7 +135,7 @@ class ReservationTable:
     def reduced(self, without: Iterable[Reservation]) -> "ReservationTable":
         """Return a table without some of the reservations, which computes everything again."""
         table, names = ReservationTable(self.state, self.now_ms, self._ending), {gone.gang.id: None for gone in without}
-        table._charges = self._charges
+        table.owners, table._charges = self.owners, self._charges
         for name, reservation in self.by_gang.items():
             if name not in names:
                 table.add(reservation)

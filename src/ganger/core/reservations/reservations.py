@@ -61,7 +61,7 @@ class CycleReservations:
         self,
         state: State,
         now_ms: int,
-        ending: dict[str, None],
+        ending: dict[str, int],
         find_movable: Callable[[Gang, Iterable[Reservation]], Moved],
     ) -> None:
         """Restore the reservations of the state.
@@ -69,13 +69,14 @@ class CycleReservations:
         Args:
             state: The state of the cycle.
             now_ms: Its time.
-            ending: Gangs that end with this cycle.
+            ending: Gangs that end with this cycle, with the notice of each in ms.
             find_movable: Returns those of some reservations that a gang may move, and why.
         """
         self.state, self.now_ms, self._ending, self._find_movable = state, now_ms, ending, find_movable
         self.table = ReservationTable(state, now_ms, ending)
         self.changes: dict[str, ReservedStart] = {}
         if state.reservations:
+            self.table.owners = {name: None for name, start in state.reservations.items() if self._is_owner(start)}
             self._restore()
             self._move_earlier()
 
@@ -214,6 +215,26 @@ class CycleReservations:
         self.postpone(moved)
         return True
 
+    def reserve_beside(self, gang: Gang, leaving: Iterable[Gang], replaced: Reservation | None) -> bool:
+        """Reserve the start of a gang for when others have left too, in place of its own reservation.
+
+        Return False, with everything as it was, if it has to wait for longer. `replaced` is as `reserve` has it.
+        """
+        before = self.table, dict(self.changes), dict(self._ending)
+        self.table.owners = self.table.owners | {gang.id: None}
+        self._ending.update({other.id: other.notice_ms for other in leaving})
+        own = self.by_gang.get(gang.id)
+        self.table = self.table.reduced([own] if own else [])
+        last_ms = max((self.now_ms + notice_ms for notice_ms in self._ending.values()), default=self.now_ms)
+        has_reserved = self.reserve(gang, replaced) and self.by_gang[gang.id].start_ms <= last_ms + LATE_MARGIN_MS
+        if has_reserved:
+            return True
+        self.table, self.changes = before[:2]
+        self.table.owners = {name: None for name in self.table.owners if name != gang.id or (own and own.owned)}
+        for name in self._ending.keys() - before[2].keys():
+            del self._ending[name]
+        return False
+
     @contextmanager
     def _without(self, reservations: list[Reservation]) -> Iterator[None]:
         """Take reservations out of force for the duration of the context, in which none is added or removed."""
@@ -232,6 +253,10 @@ class CycleReservations:
         self.changes.pop(gang.id, None)
         if gang.id in self.state.reservations:
             self.changes[gang.id] = ReservedStart(gang=gang.id, start_ms=None, cause=cause)
+
+    def _is_owner(self, start: ReservedStart) -> bool:
+        """Return whether what others are leaving belongs to a gang: that ends some time after its start was due."""
+        return start.owned and start.start_ms is not None and self.now_ms <= start.start_ms + LATE_MARGIN_MS
 
     def _restore(self) -> None:
         """Restore the state's reservations that are still feasible, and replace the others."""

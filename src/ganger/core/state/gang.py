@@ -154,8 +154,12 @@ class Gang:
 
     @property
     def passes_reservations(self) -> bool:
-        """True if reservations of gangs after it in the order do not delay its next start: it has run before."""
-        return self.attempt.generation > 0 and not self.retries.unadmitted
+        """True if reservations of gangs after it in the order do not delay its next start.
+
+        It has run before, and was not stopped for another one, which such a start could delay.
+        """
+        has_returned = self.attempt.generation > 0 and self.attempt.stop_sent is not Cause.PREEMPTED
+        return has_returned and not self.retries.unadmitted
 
     def forget_refusals(self) -> None:
         """Allow the next start at once and treat it like any other: the cluster is asked for something else."""
@@ -237,6 +241,12 @@ class Gang:
         """True for a pending gang that has used up the time for which it may hold nodes."""
         limit_ms = self.job.spec.limits.time_ms
         return self.state is GangState.PENDING and limit_ms is not None and self.ran_ms >= limit_ms
+
+    @property
+    def notice_ms(self) -> int:
+        """The time that it gets to save its work before it is stopped: none without a checkpoint section."""
+        checkpoint = self.job.spec.checkpoint
+        return checkpoint.grace_ms if checkpoint and self.state in ACTIVE else 0
 
     def ends_ms(self, now_ms: int) -> int | None:
         """Return when its nodes become free: by limit or estimate, or now if it is being stopped; None if unknown."""

@@ -7,7 +7,17 @@ from ganger.core.failure.retry import GivenUp
 from ganger.core.fold.fold_cluster import ClusterEvent
 from ganger.core.state.gang import Gang
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Expect, ReservationCause, ReservedStart, Start, Stop, Wait
+from ganger.model.decision import (
+    Cause,
+    Decision,
+    Expect,
+    PreemptionRule,
+    ReservationCause,
+    ReservedStart,
+    Start,
+    Stop,
+    Wait,
+)
 from ganger.model.evidence import FlawedCheckpoint, RuleMatch, StepWork
 from ganger.model.job import shell_quoted_id
 from ganger.model.pending_reason import sentence as reason_text
@@ -38,6 +48,12 @@ CAUSES: dict[Cause, str] = {
     Cause.NODE_PREEMPTED: "its node is preempted",
     Cause.DONE: "its remaining processes are not needed",
     Cause.DEPENDENCY: "a dependency can no longer be satisfied",
+}
+
+PREEMPTION_RULES: dict[PreemptionRule, str] = {
+    PreemptionRule.ORDER: "which comes first in the queue order",
+    PreemptionRule.GUARANTEE: "whose queue takes back what it is guaranteed",
+    PreemptionRule.PRIORITY: "which has a higher priority",
 }
 
 RESERVATION_CAUSES: dict[ReservationCause, str] = {
@@ -96,7 +112,9 @@ def job_of(event: e.Event) -> str | None:
 
 
 def stop_text(stop: Stop) -> str:
-    """Return why a generation is stopped; the node where one is drained or preempted."""
+    """Return why a generation is stopped; the node that is drained or preempted, or the job that is put first."""
+    if stop.rule is not None:
+        return f"it was preempted for {stop.preemptor}, {PREEMPTION_RULES[stop.rule]}"
     return CAUSES[stop.cause].replace("its node", f"its node {stop.node}") if stop.node else CAUSES[stop.cause]
 
 
@@ -305,7 +323,8 @@ def _decision_text(decision: Decision) -> str:
             return f"{gang} starts (attempt {generation}) on {_name_list(decision.nodes)}{skips}"
         case Stop(gang=gang, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
-            return f"{gang} is stopped{notice}: {stop_text(decision)}"
+            unsaved = f"; {format_duration(decision.unsaved_ms)} of work is not saved" if decision.unsaved_ms else ""
+            return f"{gang} is stopped{notice}: {stop_text(decision)}{unsaved}"
         case ReservedStart(gang=gang, start_ms=None, cause=cause):
             return f"{gang} lost its reserved start: {RESERVATION_CAUSES[cause]}"
         case ReservedStart(gang=gang, nodes=nodes, cause=cause):

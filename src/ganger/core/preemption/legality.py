@@ -1,0 +1,88 @@
+"""Legality of preemption: whether a running gang may be stopped for a pending one, and by which rule.
+
+1. `guarantee`: the queue of the pending gang stays within its guarantee with it, and the running gang is beyond that of
+   its own, where their paths in the queue tree part.
+2. `priority`: the pending gang has a priority that is higher by the gap of the policy, and the running one is not
+   within the guarantee of another queue.
+
+The gangs within a guarantee are those that fit in it together in the order of their starts. So a start takes the
+guarantee from no gang that runs, and a gang that was started by rule 1 keeps it: no two gangs stop each other in turn.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from ganger.core.queues.quota import Vector, nominal
+from ganger.core.state.gang import ACTIVE, Gang
+from ganger.core.state.state import State
+from ganger.model.decision import PreemptionRule
+from ganger.model.policy import ALL, GUARANTEE, QUEUE
+
+NOTHING: Final[dict[str, None]] = {}
+
+
+class Legality:
+    """The legality of preemptions at one time; `ending` are gangs that the cycle stops already."""
+
+    def __init__(self, state: State, now_ms: int, ending: Collection[str]) -> None:
+        """Create it for the state as it is: what is found is not found again after changes."""
+        self._state, self._now_ms, self._ending = state, now_ms, ending
+        self._rules = state.document.preemption
+        self._guaranteed: dict[int, dict[str, None]] = {}
+        """By queue, the gangs in it and below it that are within its guarantee."""
+
+    def rule(self, preemptor: Gang, victim: Gang) -> PreemptionRule | None:
+        """Return the rule by which a running gang may be stopped for a pending one, or None."""
+        tree = self._state.tree
+        branches = tree.branches(preemptor.queue, victim.queue)
+        if branches is not None and tree.has_guarantees:
+            if victim.id in self._within_guarantee(branches[1]):
+                return None
+            if self._rules.reclaim == GUARANTEE and tree.is_guaranteed(branches[0], tree.wanted(preemptor.shape)):
+                return PreemptionRule.GUARANTEE
+        if self._rules.priority == ALL or (self._rules.priority == QUEUE and branches is None):
+            gap = preemptor.job.spec.priority - victim.job.spec.priority
+            return PreemptionRule.PRIORITY if gap >= self._rules.priority_gap else None
+        return None
+
+    def protected_until_ms(self, victim: Gang) -> int | None:
+        """Return until when a running gang may not be stopped since it has started lately; None if it may be now."""
+        until_ms = victim.attempt.began_ms + self._rules.min_run_ms
+        return until_ms if until_ms > self._now_ms else None
+
+    def running(self) -> list[Gang]:
+        """Return the gangs that hold nodes, and are not about to leave them."""
+        gangs = (self._state.gangs[name] for name in self._state.allocations if name not in self._ending)
+        return [gang for gang in gangs if gang.state in ACTIVE]
+
+    def _within_guarantee(self, index: int) -> dict[str, None]:
+        if index not in self._guaranteed:
+            self._guaranteed[index] = self._find_within_guarantee(index)
+        return self._guaranteed[index]
+
+    def _find_within_guarantee(self, index: int) -> dict[str, None]:
+        tree, guaranteed = self._state.tree, self._state.tree.guaranteed[index]
+        if not any(guaranteed):
+            return NOTHING
+        below = tree.subtree(index)
+        members = sorted(
+            (gang for gang in self.running() if gang.queue in below),
+            key=lambda gang: (gang.attempt.began_ms, gang.number),
+        )
+        used, within = [0] * len(guaranteed), dict[str, None]()
+        for gang in members:
+            charge = self._state.quota_charges[gang.id]
+            limited = self._limited(index, charge)
+            if limited and all(used[r] + charge[r] <= guaranteed[r] for r in limited):
+                within[gang.id] = None
+                used = [before + amount for before, amount in zip(used, charge, strict=True)]
+        return within
+
+    def _limited(self, index: int, amounts: Vector) -> list[int]:
+        """Return the resources among these of which a queue is guaranteed some, or has a quota."""
+        tree = self._state.tree
+        return [
+            r
+            for r, name in enumerate(tree.resources)
+            if amounts[r] and (tree.guaranteed[index][r] or nominal(tree.queues[index], name) is not None)
+        ]
