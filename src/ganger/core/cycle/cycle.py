@@ -19,7 +19,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import PreemptionRule
 from ganger.model.pending_reason import PendingReason, ReasonCode
-from ganger.model.policy import FRAGMENTATION
+from ganger.model.policy import FRAGMENTATION, NONE
 from ganger.model.shape import Shape
 
 CURABLE: Final = (
@@ -86,6 +86,14 @@ class Cycle:
         self.reservations = CycleReservations(state, now_ms, self.ending, self.precedence.movable_by)
         gone = self.ending, self.started_gangs
         self.limits = ReservationLimits(policy, self.reservations, self.precedence, gone)
+
+    @property
+    def has_preemption_rules(self) -> bool:
+        """True if gangs may be preempted by the rules of the policy document."""
+        rules = self.state.document.preemption
+        return (
+            (rules.reclaim, rules.priority) != (NONE, NONE) and self.limits.has_any and not self.policy.ORDERS_RUNNING
+        )
 
     # -- strict order --------------------------------------------------------------------------------------------------
 

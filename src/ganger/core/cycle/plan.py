@@ -176,7 +176,7 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
         candidates.mark_refused(entry, outcome)
         if cycle.is_cluster_blocked:
             break
-    return starts, known | preemption.preempt_by_rules(cycle)
+    return starts, known | (preemption.preempt_by_rules(cycle) if cycle.has_preemption_rules else {})
 
 
 def _stop(gang: Gang, cause: Cause, notice_ms: int) -> Stop:

@@ -7,7 +7,7 @@ that need not be stopped stay, the dearest first. Gangs that are leaving already
 stopped twice for the same capacity.
 
 The capacity is held for the preemptor for the rest of the cycle; under the rules a reservation keeps it from then on,
-and without one nobody is stopped. Source of the step that lets victims stay: Kueue (reference: scheduling, section 2).
+and without one none is stopped. Source of the step that lets victims stay: Kueue (reference: scheduling, section 2).
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,6 @@ from ganger.core.state.state import Shares
 from ganger.model.decision import PreemptionRule
 from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason, ReasonCode
-from ganger.model.policy import NONE
 from ganger.model.shape import Shape
 
 MAX_TRIES_PER_QUEUE: Final = 4
@@ -58,9 +57,7 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
 
 def preempt_by_rules(cycle: Cycle) -> dict[ClassKey, PendingReason]:
     """Preempt gangs for pending ones as the rules of the policy document allow; return the reasons of the latter."""
-    rules, reasons = cycle.state.document.preemption, dict[ClassKey, PendingReason]()
-    if (rules.reclaim, rules.priority) == (NONE, NONE) or cycle.limits.allows_none or cycle.policy.ORDERS_RUNNING:
-        return reasons
+    reasons: dict[ClassKey, PendingReason] = {}
     for gang in _preemptors(cycle):
         reason = _preempt_by_rules(cycle, gang)
         if reason is not None:

@@ -98,9 +98,9 @@ class ReservationLimits:
         return max(movable, key=lambda other: self._precedence.order_key(other.gang), default=None)
 
     @property
-    def allows_none(self) -> bool:
-        """True if there are no reservations under the policy."""
-        return self._limits is None or self._limits.total == 0
+    def has_any(self) -> bool:
+        """True if there are reservations under the policy."""
+        return self._limits is not None and self._limits.total != 0
 
     # -- of a queue ----------------------------------------------------------------------------------------------------
 

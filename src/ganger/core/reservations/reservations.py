@@ -231,7 +231,7 @@ class CycleReservations:
             return True
         self.table, self.changes = before[:2]
         self.table.owners = {name: None for name in self.table.owners if name != gang.id or (own and own.owned)}
-        for name in self._ending.keys() - before[2].keys():
+        for name in sorted(self._ending.keys() - before[2].keys()):
             del self._ending[name]
         return False
 

@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 from bench.measure import Figure
-from bench.scheduler.queueing import Queueing, recorded
+from bench.waits.queueing import Queueing, recorded
 from ganger.model.policy import Reservations, Rules
 from ganger.policies import fifo
 

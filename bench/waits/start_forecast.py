@@ -15,7 +15,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from bench.measure import Figure
-from bench.scheduler.queueing import Queueing, recorded
+from bench.waits.queueing import Queueing, recorded
 from ganger.core.forecast.start_forecast import GangForecast, StartForecasts
 from ganger.model.policy import Rules
 from ganger.model.units import HOUR_MS

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bench.measure import Figure, median
-from bench.scheduler.queueing import GPUS, Queueing, Recorded, recorded
+from bench.waits.queueing import GPUS, Queueing, Recorded, recorded
 from ganger.model.policy import Reservations, Rules, Starvation
 from ganger.policies import dynamic
 
