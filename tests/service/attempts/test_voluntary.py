@@ -8,10 +8,12 @@ import json
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
+import pytest
+
+from ganger.engine.service import Proposal
 from ganger.model.views.service_views import JobView
-from ganger.policies import priority
+from ganger.registry import order
 from tests.service.world import Embedded, python, wait_until
 
 SCRIPT = """
@@ -39,8 +41,6 @@ while True:
     time.sleep(0.02)
 """
 GRACE_S = 25
-URGENT = SimpleNamespace(**{**vars(priority), "NAME": "urgent", "ORDERS_RUNNING": True})
-"""The default order, in which running jobs compete too."""
 
 
 def _submit(world: Embedded, name: str, gpu: str, **limits: str) -> str:
@@ -111,13 +111,27 @@ def test_no_step_is_lost_and_no_attempt_is_spent(world: Embedded) -> None:
     assert [row.kind for row in world.service.events(after=0, gang=None, limit=500) if row.kind == "failed"] == []
 
 
-def test_a_preempted_job_resumes_where_it_was(tmp_path: Path, zipapp: Path) -> None:
-    world = Embedded(tmp_path, zipapp, orders=lambda _: URGENT)
+RULES = {
+    "guarantee": (
+        "preemption: {reclaim: guarantee}\nqueues: {owner: {nominal: {gpus: 2}}}",
+        {"queue": "owner"},
+        "whose queue takes back what it is guaranteed",
+    ),
+    "priority": ("preemption: {priority: queue}", {"priority": "high"}, "which has a higher priority"),
+}
+
+
+@pytest.mark.parametrize(("policy", "fields", "rule"), RULES.values(), ids=RULES)
+def test_a_preempted_job_resumes_where_it_was(
+    policy: str, fields: dict[str, str], rule: str, tmp_path: Path, zipapp: Path
+) -> None:
+    world = Embedded(tmp_path, zipapp, orders=order)
     try:
+        world.service.apply_policy(Proposal(text=policy))
         job = _submit(world, "modest", "a100:2")
         wait_until(lambda: _steps(world, job), "it steps")
         command = python("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
-        urgent = world.submit(command, name="urgent", priority=1000, resources={"gpu": "a100:2", "cpu": 1})
+        urgent = world.submit(command, name="urgent", resources={"gpu": "a100:2", "cpu": 1}, **fields)
         world.until(urgent, "running")
         (report,) = _reported(world, "modest")
         assert report["cause"] == "preempted"
@@ -127,7 +141,7 @@ def test_a_preempted_job_resumes_where_it_was(tmp_path: Path, zipapp: Path) -> N
         (world.work / "go").touch()
         first, second = _second_attempt(world, job).attempts
         assert second.resumed_step == report["last"], "no step is lost"
-        assert (first.outcome, first.sentence) == ("stopped", "it was preempted by another job")
+        assert (first.outcome, first.sentence) == ("stopped", f"it was preempted for {urgent}, {rule}")
         assert world.ended(urgent).row.state == "succeeded"
         assert [row.kind for row in world.service.events(after=0, gang=job, limit=500) if row.kind == "failed"] == []
     finally:
