@@ -16,25 +16,25 @@ test_guarantee = scenarios(
                D:1x4,q=b,time=1h                    -> CCCC DDDD  | A no_capacity
                +1h; done C; done D                  -> AAAA AAAA | C succeeded, D succeeded""",
         ),
-        "without the rule it waits": (
+        "without the rule the owner waits": (
             TWO,
             GUARANTEES,
             "C:1x4,q=a,time=1h -> AAAA AAAA | C no_capacity",
         ),
-        "beyond its guarantee it waits too": (
+        "a job beyond its guarantee waits": (
             TWO,
             GUARANTEES,
             """policy preemption.reclaim=guarantee -> AAAA AAAA
                C:2x4,q=a,time=1h                   -> AAAA AAAA | C no_capacity""",
         ),
-        "what is within a guarantee stays, whatever the priority of others": (
+        "jobs within a guarantee stay, also for a higher priority of another queue": (
             "n1:AAAA n2:BBBB A,q=a,time=9h B,q=b,time=9h",
             GUARANTEES,
             """policy preemption.reclaim=guarantee,preemption.priority=all -> AAAA BBBB
                D:1x4,q=b,time=1h          -> AAAA BBBB | D no_capacity
                C:1x4,q=a,time=1h,prio=100 -> AAAA BBBB | A requeueing, D no_capacity, C stopping_others""",
         ),
-        "of the gangs of a borrower the one that loses least": (
+        "of the jobs of a borrower the one with the least unsaved work": (
             "n1:AAAA n2:BBBB n3:CCCC A,q=b,time=9h B,q=b,time=9h C,q=b,time=9h",
             "a=4 b=4",
             """step A; step B; step C; +1h; saves C; +1m -> AAAA BBBB CCCC
@@ -55,14 +55,14 @@ test_priority = scenarios(
                C:1x4,prio=10,time=1h -> AAAA | A requeueing, B no_capacity, C stopping_others
                gone A                -> CCCC | A no_capacity, B no_capacity""",
         ),
-        "not before the other has run for a while": (
+        "a job is not preempted before min_run": (
             "n1:AAAA A,prio=0,time=9h",
             "",
             """policy preemption.priority=all,preemption.min_run=10m -> AAAA
                C:1x4,prio=10,time=1h                                  -> AAAA | C no_capacity
                +10m                                                   -> AAAA | A requeueing, C stopping_others""",
         ),
-        "none is stopped for a job that would not fit all the same": (
+        "no job is preempted for one that would not fit all the same": (
             "n1:AAAA n2:BBBB A,prio=0,time=9h B,prio=100,time=9h",
             "",
             """policy preemption.priority=all -> AAAA BBBB
