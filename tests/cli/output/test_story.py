@@ -9,6 +9,7 @@ from ganger.cli.output.job_detail_text import job_lines
 from ganger.cli.output.messages import (
     Progress,
     cost_lines,
+    dry_run_start_text,
     failed_attempt_message,
     plan_lines,
     size,
@@ -233,3 +234,16 @@ def test_a_range_of_starts_is_neither_past_nor_after_the_reserved_start(latest_s
     }
     text = start_range_text(forecast, now_ms, latest_ms)
     assert text.startswith(f"{format_clock(now_ms, now_ms)} to {format_clock(end_ms, now_ms)}, most likely ")
+
+
+def test_a_dry_run_names_what_it_would_preempt() -> None:
+    """Check the words for more jobs than are listed, some with a notice, and for one without unsaved work."""
+    preempted = [
+        {"job": f"train-{n}", "rule": "guarantee", "notice_ms": 1000 * n, "unsaved_ms": 60_000} for n in range(5)
+    ]
+    plan = {"starts_now": False, "preempted": preempted, "reason": None, "forecast": None}
+    assert dry_run_start_text(plan, T0) == (
+        "within 4.0s, would preempt train-0, train-1, train-2 and 2 more (by guarantee; 5m 00s of work not saved yet)"
+    )
+    last = {"job": "a", "rule": "priority", "notice_ms": 0, "unsaved_ms": 0}
+    assert dry_run_start_text(plan | {"preempted": [last]}, T0) == "would preempt a (by priority; no unsaved work)"

@@ -131,7 +131,11 @@ def test_a_preempted_job_resumes_where_it_was(
         job = _submit(world, "modest", "a100:2")
         wait_until(lambda: _steps(world, job), "it steps")
         command = python("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
-        urgent = world.submit(command, name="urgent", resources={"gpu": "a100:2", "cpu": 1}, **fields)
+        submission = world.submission(command, name="urgent", resources={"gpu": "a100:2", "cpu": 1}, **fields)
+        (foreseen,) = world.service.dry_run(submission, "ada").preempted
+        assert (foreseen.job, foreseen.notice_ms) == (job, 1000 * GRACE_S)
+        assert foreseen.unsaved_ms > 0
+        urgent = world.service.submit(submission)[0].row.id
         world.until(urgent, "running")
         (report,) = _reported(world, "modest")
         assert report["cause"] == "preempted"

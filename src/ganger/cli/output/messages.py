@@ -18,6 +18,8 @@ ALWAYS: Final = ("queued", "starting", "productive", "recovery", "lost")
 COSTS: Final = ("detect", "recovery", "lost", "unobserved")
 WAITING: Final = ("pending",)
 SUSPENDED: Final = ("suspending", "suspended")
+MAX_PREEMPTED: Final = 3
+"""Jobs to preempt that are named."""
 RANGE_LAUNCHERS: Final = ("torchrun", "paddle")
 """Frameworks whose launcher accepts a range of nodes."""
 _MAX_RESTARTS: Final = re.compile(
@@ -174,8 +176,21 @@ def dry_run_start_text(plan: Record, now_ms: int) -> str:
     """Return when the job would start."""
     if plan["starts_now"]:
         return f"now, on {', '.join(plan['nodes'])}"
+    if plan["preempted"]:
+        return _preemption_text(plan["preempted"])
     expected = f"; expected start: {start_range_text(plan['forecast'], now_ms)}" if plan["forecast"] else ""
     return (plan["reason"]["sentence"] if plan["reason"] else "it would be pending") + expected
+
+
+def _preemption_text(preempted: list[Record]) -> str:
+    """Return which jobs would be preempted, by which rule, and what that costs."""
+    names = [job["job"] for job in preempted]
+    listed = ", ".join(names[:MAX_PREEMPTED]) + f" and {len(names) - MAX_PREEMPTED} more" * (len(names) > MAX_PREEMPTED)
+    rules = sorted({job["rule"] for job in preempted})
+    notice_ms, unsaved_ms = max(job["notice_ms"] for job in preempted), sum(job["unsaved_ms"] for job in preempted)
+    notice = f"within {format_duration(notice_ms)}, " if notice_ms else ""
+    unsaved = f"{format_duration(unsaved_ms)} of work not saved yet" if unsaved_ms else "no unsaved work"
+    return f"{notice}would preempt {listed} (by {' and '.join(rules)}; {unsaved})"
 
 
 def start_range_text(forecast: Record, now_ms: int, latest_ms: int | None = None) -> str:

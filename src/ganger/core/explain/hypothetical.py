@@ -12,7 +12,7 @@ from ganger.core.fold.fold import new_gang
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.model.decision import Start
+from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 
 
@@ -37,9 +37,11 @@ def hypothetical_gang(state: State, job: Job, now_ms: int) -> Iterator[Gang]:
         state.arrays.pop(gang.id, None)
 
 
-def would_start(state: State, gang: Gang, now_ms: int, policy: Policy) -> Start | None:
-    """Return how the next cycle would start a waiting gang, or an array's first element; None if it would not."""
-    for decision in plan(state, now_ms, policy).decisions:
-        if isinstance(decision, Start) and decision.gang.partition("[")[0] == gang.id:
-            return decision
-    return None
+def decisions_for(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Start | None, list[Stop]]:
+    """Return how the next cycle would start a waiting gang, or an array's first element, and whom it would preempt.
+
+    The start is None if it would not start.
+    """
+    decisions = plan(state, now_ms, policy).decisions
+    starts = (d for d in decisions if isinstance(d, Start) and d.gang.partition("[")[0] == gang.id)
+    return next(starts, None), [d for d in decisions if isinstance(d, Stop) and d.preemptor == gang.id]

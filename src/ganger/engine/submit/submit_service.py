@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from ganger.core.explain.explain import explain, with_forecast
-from ganger.core.explain.hypothetical import hypothetical_gang, would_start
+from ganger.core.explain.hypothetical import decisions_for, hypothetical_gang
 from ganger.core.forecast.start_forecast import StartForecasts
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
@@ -39,7 +39,7 @@ from ganger.errors import RequestError
 from ganger.model.decision import Start
 from ganger.model.event import Submitted
 from ganger.model.job import After, Job, JobSpec, Origin, split_element_id
-from ganger.model.views.service_views import DryRun
+from ganger.model.views.service_views import DryRun, Preempted
 from ganger.settings import Home, job_environment
 from ganger.spec import spec_to_dict
 from ganger.spec.submission_checks import new_id, pending_dependencies, submission_order
@@ -174,7 +174,7 @@ class SubmitService:
         """Return what the next cycle would do with a job that was checked but not submitted."""
         policy = self._loop.policy
         with self._trial_replica.state() as (state, now_ms), hypothetical_gang(state, job, now_ms) as gang:
-            start = would_start(state, gang, now_ms, policy)
+            start, stops = decisions_for(state, gang, now_ms, policy)
             if start is not None:
                 return _starting_dry_run(job, start, state)
             forecasts = StartForecasts(state, policy, now_ms)
@@ -188,6 +188,10 @@ class SubmitService:
             forecast=explanation.forecast,
             changes=explanation.changes,
             smallest_tried=explanation.smallest_tried,
+            preempted=tuple(
+                Preempted(job=stop.gang, rule=stop.rule or "", notice_ms=stop.notice_ms, unsaved_ms=stop.unsaved_ms)
+                for stop in stops
+            ),
             argv=_first_command(job.spec),
         )
 

@@ -276,11 +276,22 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preempted:
+    """A running job that would be preempted: by which rule, with what notice, and its work that is not saved yet."""
+
+    job: str
+    rule: str
+    notice_ms: int
+    unsaved_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
     """Outcome if the job were submitted now: a start on `nodes`, or a wait for `reason`.
 
     Attributes:
         forecast: When it would be expected to start; None if it would start now.
+        preempted: The jobs that would be preempted for it.
         environment: The variables that ganger adds for rank 0.
     """
 
@@ -292,6 +303,7 @@ class DryRun:
     forecast: StartRange | None = None
     changes: tuple[Change, ...] = ()
     smallest_tried: str = ""
+    preempted: tuple[Preempted, ...] = ()
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
 
