@@ -75,7 +75,7 @@ def _preempt_by_rules(cycle: Cycle, gang: Gang) -> PendingReason | None:
     young = {name: ms for name in rule_of if (ms := legality.protected_until_ms(state.gangs[name])) is not None}
     legal = [state.gangs[name] for name in rule_of if name not in young]
     choice = _choose(cycle, gang, cheapest_first(state, gang.shape, legal, cycle.now_ms))
-    if choice is None or not cycle.limits.reserve_beside(gang, choice.victims):
+    if choice is None or not cycle.reservations.reserve_beside(gang, choice.victims):
         cycle.wakes_ms += young.values()
         return None
     victims = [Victim(v, gang.id, rule_of[v.id], unsaved_ms(v, cycle.now_ms)) for v in choice.victims]

@@ -4,7 +4,7 @@ A gang that starves, a large one of some age, and the first of each queue may ge
 limits allow one more, or a reservation ends that the gang may move. On a large cluster the queues take turns.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from typing import Final
 
 from ganger.core.cycle.precedence import Precedence
@@ -79,12 +79,6 @@ class ReservationLimits:
             self.rotate()
         return False
 
-    def reserve_beside(self, gang: Gang, leaving: Iterable[Gang]) -> bool:
-        """Reserve the start of a gang for when others have left too, as far as the limits allow; return whether."""
-        may_reserve = gang.id in self._reservations.by_gang or self.may_reserve(gang)
-        replaced = None if may_reserve else self._replaceable_by(gang)
-        return bool(may_reserve or replaced) and self._reservations.reserve_beside(gang, leaving, replaced)
-
     def _replaceable_by(self, gang: Gang) -> Reservation | None:
         """Return the reservation, of those that a gang may move, the end of which allows its own; the last in order."""
         if not gang.is_forecastable:
@@ -107,14 +101,20 @@ class ReservationLimits:
     @property
     def may_reserve_more(self) -> bool:
         """True if one more gang of any queue may get a reservation."""
-        return self._limits is not None and _is_below(len(self._reservations.by_gang), self._limits.total)
+        return self._limits is not None and _is_below(self._count, self._limits.total)
+
+    @property
+    def _count(self) -> int:
+        """The number of reservations, except those of gangs for which others were stopped."""
+        table = self._reservations.table
+        return len(table.by_gang) - sum(name in table.by_gang for name in table.owners)
 
     def may_queue_reserve(self, queue: str, *, large: bool, without: Gang | None = None) -> bool:
         """Return whether one more gang of the queue may get a reservation.
 
         `large` if `is_large` is true of it, `without` a gang whose reservation would end for it.
         """
-        count = len(self._reservations.by_gang) - (without is not None)
+        count = self._count - (without is not None)
         if self._limits is None or not _is_below(count, self._limits.total):
             return False
         return self._is_below_queue_limit(self._limits, queue, large=large, without=without)
@@ -125,7 +125,8 @@ class ReservationLimits:
         if limits.per_queue is None or (large and limits.large.per_queue is None):
             return True
         reserved = self._reservations.table.of_queue.get(queue, {})
-        gangs = [gang for name, gang in reserved.items() if without is None or name != without.id]
+        owners = self._reservations.table.owners
+        gangs = [gang for name, gang in reserved.items() if name not in owners and gang is not without]
         large_count = sum(map(self.is_large, gangs))
         if large and _is_below(large_count, limits.large.per_queue):
             return True

@@ -215,10 +215,10 @@ class CycleReservations:
         self.postpone(moved)
         return True
 
-    def reserve_beside(self, gang: Gang, leaving: Iterable[Gang], replaced: Reservation | None) -> bool:
+    def reserve_beside(self, gang: Gang, leaving: Iterable[Gang]) -> bool:
         """Reserve the start of a gang for when others have left too, in place of its own reservation.
 
-        Return False, with everything as it was, if it has to wait for longer. `replaced` is as `reserve` has it.
+        Return False, with everything as it was, if it has to wait for longer.
         """
         before = self.table, dict(self.changes), dict(self._ending)
         self.table.owners = self.table.owners | {gang.id: None}
@@ -226,7 +226,7 @@ class CycleReservations:
         own = self.by_gang.get(gang.id)
         self.table = self.table.reduced([own] if own else [])
         last_ms = max((self.now_ms + notice_ms for notice_ms in self._ending.values()), default=self.now_ms)
-        has_reserved = self.reserve(gang, replaced) and self.by_gang[gang.id].start_ms <= last_ms + LATE_MARGIN_MS
+        has_reserved = self.reserve(gang) and self.by_gang[gang.id].start_ms <= last_ms + LATE_MARGIN_MS
         if has_reserved:
             return True
         self.table, self.changes = before[:2]
