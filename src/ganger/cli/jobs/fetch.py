@@ -58,6 +58,8 @@ def fetch_command(job: str, path: str | None, directory: Path | None, force: boo
             refused = _extract(stream, Path(draft))
             _publish(Path(draft), directory, force=force)
     except Unreachable as error:
+        if error.code == "fetch_failed":
+            raise  # a pod has said why
         detail = f"nothing was copied: the server broke off in {stream.member or 'the first file'}: {error}"
         raise Problem(detail, next="ganger server status; the server's log names a file that it cannot read") from None
     except (OSError, tarfile.TarError, LookupError, ValueError, RecursionError) as error:
