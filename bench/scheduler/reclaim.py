@@ -43,8 +43,8 @@ def run() -> list[Figure]:
 
 def _planned(state: State, nodes: int, *, helps: bool = True) -> list[float]:
     """Return the CPU milliseconds of cycles in which a gang of whole nodes is pending."""
-    spec = JobSpec(run="train", queue="owner", nodes=nodes, resources=_gpus(GPUS), limits=DAY)
-    _step(state, e.Submitted(job=Job(id="gang", user="ada", spec=spec, origin=Origin(directory="/"))))
+    spec = JobSpec(run="train", queue="owner", nodes=nodes, resources=gpus_of(GPUS), limits=DAY)
+    step(state, e.Submitted(job=Job(id="gang", user="ada", spec=spec, origin=Origin(directory="/"))))
     samples = []
     for _ in range(SAMPLES):
         before = time.process_time()
@@ -60,28 +60,31 @@ def _full(nodes: int, gpus: int, *, guaranteed: int, borrower: int = 0) -> State
     """Return a state in which jobs of one node of the queue borrower hold all GPUs."""
     state = State()
     for name, amount in (("owner", guaranteed), ("borrower", borrower)):
-        _step(state, e.QueueSet(queue=Queue(name=name, nominal=Amount(gpus=amount))))
-    _step(state, e.NodesListed(nodes=tuple(map(_node, range(nodes))), levels=("rack",)))
+        step(state, e.QueueSet(queue=Queue(name=name, nominal=Amount(gpus=amount))))
+    step(state, e.NodesListed(nodes=tuple(map(node_of, range(nodes))), levels=("rack",)))
     document = replace(state.document, preemption=Preemption(reclaim=GUARANTEE))
-    _step(state, e.PolicySet(document=document, version=state.policy_version + 1))
-    spec = JobSpec(run="train", queue="borrower", resources=_gpus(gpus), limits=DAY)
+    step(state, e.PolicySet(document=document, version=state.policy_version + 1))
+    spec = JobSpec(run="train", queue="borrower", resources=gpus_of(gpus), limits=DAY)
     for node in range(nodes):
         for first in range(0, GPUS, gpus):
-            _start(state, f"n{node}-{first}", spec, NodeShare(f"n{node}", (0,), tuple(range(first, first + gpus))))
+            start(state, f"n{node}-{first}", spec, NodeShare(f"n{node}", (0,), tuple(range(first, first + gpus))))
     return state
 
 
-def _start(state: State, name: str, spec: JobSpec, share: NodeShare) -> None:
-    _step(state, e.Submitted(job=Job(id=name, user="bob", spec=spec, origin=Origin(directory="/"))))
-    start = Start(gang=name, generation=1, shares=(share,), host="10.0.0.1", port=20_000)
-    _step(state, e.Decided(plan=Plan(as_of=state.seq, decisions=(start,)), policy="dynamic", version="0"))
+def start(state: State, name: str, spec: JobSpec, *shares: NodeShare) -> None:
+    """Submit a job and start it on these shares."""
+    step(state, e.Submitted(job=Job(id=name, user="bob", spec=spec, origin=Origin(directory="/"))))
+    decision = Start(gang=name, generation=1, shares=shares, host="10.0.0.1", port=20_000)
+    step(state, e.Decided(plan=Plan(as_of=state.seq, decisions=(decision,)), policy="dynamic", version="0"))
 
 
-def _gpus(count: int) -> Resources:
+def gpus_of(count: int) -> Resources:
+    """Return the resources of a node of a job with that many GPUs."""
     return Resources(gpu=GpuRequest(count=count), cpu_milli=1_000)
 
 
-def _node(number: int) -> Node:
+def node_of(number: int) -> Node:
+    """Return the node with that number."""
     return Node(
         name=f"n{number}",
         domains=(f"r{number // NODES_A_RACK}",),
@@ -91,5 +94,6 @@ def _node(number: int) -> Node:
     )
 
 
-def _step(state: State, event: e.Event) -> None:
-    fold(state, e.Stamped(state.seq + 1, AT_MS, event))
+def step(state: State, event: e.Event, at_ms: int = AT_MS) -> None:
+    """Fold an event."""
+    fold(state, e.Stamped(state.seq + 1, at_ms, event))

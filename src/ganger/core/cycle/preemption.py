@@ -46,7 +46,7 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
     if not later and not _leaving(cycle):
         cycle.has_no_victims = True
         return None
-    choice = _choose(cycle, gang, Order(later))
+    choice = choose(cycle, gang, Order(later))
     if choice is None:
         return None
     victims = [
@@ -74,7 +74,7 @@ def _preempt_by_rules(cycle: Cycle, gang: Gang) -> PendingReason | None:
     rule_of = {other.id: rule for other in legality.running() if (rule := legality.rule(gang, other))}
     young = {name: ms for name in rule_of if (ms := legality.protected_until_ms(state.gangs[name])) is not None}
     legal = [state.gangs[name] for name in rule_of if name not in young]
-    choice = _choose(cycle, gang, cheapest_first(state, gang.shape, legal, cycle.now_ms))
+    choice = choose(cycle, gang, cheapest_first(state, gang.shape, legal, cycle.now_ms))
     if choice is None or not cycle.reservations.reserve_beside(gang, choice.victims):
         cycle.wakes_ms += young.values()
         return None
@@ -113,7 +113,7 @@ def _preempt(cycle: Cycle, gang: Gang, victims: list[Victim], shares: Shares) ->
     return PendingReason(code=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or leaving))
 
 
-def _choose(cycle: Cycle, gang: Gang, order: Order) -> Choice | None:
+def choose(cycle: Cycle, gang: Gang, order: Order) -> Choice | None:
     """Return as few victims as `gang` needs beside what is leaving, taken in that order; None if all are too few."""
     state, shares_of = cycle.state, dict(cycle.state.allocations)
     with state.trial():
