@@ -67,11 +67,11 @@ def preempt_by_rules(cycle: Cycle) -> dict[ClassKey, PendingReason]:
 
 def _preempt_by_rules(cycle: Cycle, gang: Gang) -> PendingReason | None:
     """Stop what the rules allow so that `gang` fits, and reserve the capacity; return None if that does not help."""
-    state, legality = cycle.state, Legality(cycle.state, cycle.now_ms, cycle.ending)
+    state, legality = cycle.state, Legality(cycle.state, cycle.now_ms, gang, cycle.ending)
     request = start_request(gang)
     if over_user_limits(state, request) or not could_ever_start(state, request):
         return None
-    rule_of = {other.id: rule for other in legality.running() if (rule := legality.rule(gang, other))}
+    rule_of = {other.id: rule for other in legality.running() if (rule := legality.rule(other))}
     young = {name: ms for name in rule_of if (ms := legality.protected_until_ms(state.gangs[name])) is not None}
     legal = [state.gangs[name] for name in rule_of if name not in young]
     choice = choose(cycle, gang, cheapest_first(state, gang.shape, legal, cycle.now_ms))

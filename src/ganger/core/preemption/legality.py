@@ -22,28 +22,40 @@ NOTHING: Final[dict[str, None]] = {}
 
 
 class Legality:
-    """The legality of preemptions at one time; `ending` are gangs that the cycle stops already."""
+    """The legality of preemptions for one pending gang at one time."""
 
-    def __init__(self, state: State, now_ms: int, ending: Collection[str]) -> None:
-        """Create it for the state as it is: what is found is not found again after changes."""
-        self._state, self._now_ms, self._ending = state, now_ms, ending
+    def __init__(self, state: State, now_ms: int, preemptor: Gang, ending: Collection[str]) -> None:
+        """Create it for the state as it is; `ending` are gangs that the cycle stops already."""
+        self._state, self._now_ms, self._preemptor, self._ending = state, now_ms, preemptor, ending
         self._rules = state.document.preemption
+        self._branches: dict[str, tuple[int, int] | None] = {}
+        """By queue, where its path parts from that of the pending gang's queue."""
+        self._reclaims: dict[int, bool] = {}
+        """By the pending gang's branch, whether it stays within its guarantee there with the gang."""
         self._guaranteed: dict[int, dict[str, None]] = {}
         """By queue, the gangs in it and below it that are within its guarantee."""
 
-    def rule(self, preemptor: Gang, victim: Gang) -> PreemptionRule | None:
-        """Return the rule by which a running gang may be stopped for a pending one, or None."""
-        tree = self._state.tree
-        branches = tree.branches(preemptor.queue, victim.queue)
+    def rule(self, victim: Gang) -> PreemptionRule | None:
+        """Return the rule by which a running gang may be stopped for the pending one, or None."""
+        preemptor, tree = self._preemptor, self._state.tree
+        if victim.queue not in self._branches:
+            self._branches[victim.queue] = tree.branches(preemptor.queue, victim.queue)
+        branches = self._branches[victim.queue]
         if branches is not None and tree.has_guarantees:
             if victim.id in self._within_guarantee(branches[1]):
                 return None
-            if self._rules.reclaim == GUARANTEE and tree.is_guaranteed(branches[0], tree.wanted(preemptor.shape)):
+            if self._rules.reclaim == GUARANTEE and self._may_reclaim(branches[0]):
                 return PreemptionRule.GUARANTEE
         if self._rules.priority == ALL or (self._rules.priority == QUEUE and branches is None):
             gap = preemptor.job.spec.priority - victim.job.spec.priority
             return PreemptionRule.PRIORITY if gap >= self._rules.priority_gap else None
         return None
+
+    def _may_reclaim(self, index: int) -> bool:
+        if index not in self._reclaims:
+            tree = self._state.tree
+            self._reclaims[index] = tree.is_guaranteed(index, tree.wanted(self._preemptor.shape))
+        return self._reclaims[index]
 
     def protected_until_ms(self, victim: Gang) -> int | None:
         """Return until when a running gang may not be stopped since it has started lately; None if it may be now."""
