@@ -132,6 +132,10 @@ def _holds(state: State, gang: Gang, now_ms: int, late_ms: int) -> Iterator[Held
     end_ms = NEVER_MS if limit_ms is None else gang.attempt.began_ms + limit_ms - gang.ran_ms
     if gang.state in LEAVING or end_ms <= now_ms:
         end_ms = late_ms
+        # Soon after its notice, if that is not over and the profile is to find a start.
+        gone_ms = gang.attempt.notice_until_ms + MINUTE_MS
+        if gang.state in LEAVING and gone_ms > now_ms and late_ms - now_ms == LATE_MARGIN_MS:
+            end_ms = gone_ms
     else:
         ahead = [
             device
