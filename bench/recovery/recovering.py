@@ -58,9 +58,9 @@ def measure_recoveries(name: str, fault: Fault, faults: int = FAULTS) -> list[Fi
     wall_s(["make", "setup-torch"])
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder_name:
         folder = Path(folder_name)
-        bare = [_cold_start_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2)]
+        bare = [cold_start_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2)]
         recoveries = _under_ganger(folder / "ganger", fault, faults)
-        bare += [_cold_start_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2, BARE_RUNS)]
+        bare += [cold_start_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2, BARE_RUNS)]
         survived = losses(folder / "ganger" / "steps")
         expected = uninterrupted(folder / "uninterrupted", max(survived) + 1)
     return [*recovery_figures(name, recoveries, bare, SLACK_S), loss_figure(name, survived, expected)]
@@ -134,7 +134,7 @@ class Watch:
         return [float(line[1]) for line in rows[starts[-1] :] if line[0] == "step"] if len(starts) >= RANKS else []
 
 
-def _cold_start_s(folder: Path) -> float:
+def cold_start_s(folder: Path) -> float:
     """Return the seconds from starting four processes by hand to their first step."""
     started = time.time()
     with _by_hand(folder, FOREVER) as (out, _):

@@ -2,7 +2,8 @@
 
 Run as `stepping.py FILE STEPS [PAUSE]` under ganger, bare, and under torchrun. Rank 0 appends `step TIME NUMBER LOSS`
 to the file, every rank `pid TIME RANK PID` when it begins; PAUSE is the seconds between steps. Each rank draws its part
-of the gradient by step and rank, so that a loss is right only if every step before it was.
+of the gradient by step and rank, so that a loss is right only if every step before it was. When it gets a notice, it
+saves and ends.
 """
 
 import os
@@ -37,9 +38,12 @@ def main() -> None:
             loss = float(weights.square().mean())
             os.write(out, f"step {time.time()} {step} {loss!r}\n".encode())
             train.report(step=step, loss=loss)
-            if step % 20 == 0:
-                with train.checkpoint(step) as directory:
-                    torch.save({"weights": weights, "step": step}, directory / "state.pt")
+        is_noticed = train.should_checkpoint()
+        if rank == 0 and (step % 20 == 0 or is_noticed):
+            with train.checkpoint(step) as directory:
+                torch.save({"weights": weights, "step": step}, directory / "state.pt")
+        if is_noticed:
+            break
         time.sleep(pause_s)
     dist.destroy_process_group()
 
