@@ -41,6 +41,19 @@ test_guarantee = scenarios(
                policy preemption.reclaim=guarantee        -> AAAA BBBB CCCC
                D:1x4,q=a,time=1h                          -> AAAA BBBB CCCC | C requeueing, D stopping_others""",
         ),
+        "a guarantee of one type of GPU protects no job on another": (
+            "n1:AAAA,h100 n2:BBBB,a100 A,q=b,time=9h B,q=b,time=9h",
+            "a=,h100=4 b=,a100=4",
+            """policy preemption.reclaim=guarantee -> AAAA BBBB
+               C:1x4h100,q=a,time=1h               -> AAAA BBBB | A requeueing, C stopping_others
+               gone A                              -> CCCC BBBB | A no_capacity""",
+        ),
+        "nor does it allow a job to preempt others on another": (
+            "n1:AAAA,h100 n2:....,a100 A,q=b,time=9h",
+            "a=,a100=4 b=",
+            """policy preemption.reclaim=guarantee -> AAAA ....
+               C:1x4h100,q=a,time=1h               -> AAAA .... | C no_capacity""",
+        ),
     },
     policy="dynamic",
 )

@@ -53,8 +53,7 @@ class Legality:
 
     def _may_reclaim(self, index: int) -> bool:
         if index not in self._reclaims:
-            tree = self._state.tree
-            self._reclaims[index] = tree.is_guaranteed(index, tree.wanted(self._preemptor.shape))
+            self._reclaims[index] = self._stays_within(index)
         return self._reclaims[index]
 
     def protected_until_ms(self, victim: Gang) -> int | None:
@@ -66,6 +65,28 @@ class Legality:
         """Return the gangs that hold nodes, and are not about to leave them."""
         gangs = (self._state.gangs[name] for name in self._state.allocations if name not in self._ending)
         return [gang for gang in gangs if gang.state in ACTIVE]
+
+    def _stays_within(self, index: int) -> bool:
+        """Return whether a queue stays within its guarantee with the pending gang, wherever that starts."""
+        shape = self._preemptor.shape
+        wanted, has_other_types = self._state.tree.wanted(shape), any(len(part.choices) > 1 for part in shape.parts)
+        if has_other_types and self._has_types_alone(index):
+            return False
+        return self._state.tree.is_guaranteed(index, wanted) and self._is_of_guaranteed_types(index, wanted)
+
+    def _is_of_guaranteed_types(self, index: int, amounts: Vector) -> bool:
+        """Return False for GPUs of other types than those of which a queue is guaranteed some, if it has no others."""
+        tree = self._state.tree
+        of_types = range(len(tree.resources) - len(tree.types), len(tree.resources))
+        covered = sum(amounts[r] for r in of_types if tree.guaranteed[index][r])
+        return covered >= amounts[0] or not self._has_types_alone(index)
+
+    def _has_types_alone(self, index: int) -> bool:
+        """Return whether what a queue and those below it are guaranteed of GPUs is of certain types."""
+        tree = self._state.tree
+        return any(tree.guaranteed[index][-len(tree.types) :] if tree.types else ()) and not any(
+            tree.queues[tree.index[name]].nominal.gpus for name in tree.subtree(index)
+        )
 
     def _within_guarantee(self, index: int) -> dict[str, None]:
         if index not in self._guaranteed:
@@ -85,7 +106,9 @@ class Legality:
         for gang in members:
             charge = self._state.quota_charges[gang.id]
             limited = self._limited(index, charge)
-            if limited and all(used[r] + charge[r] <= guaranteed[r] for r in limited):
+            if not limited or not self._is_of_guaranteed_types(index, charge):
+                continue
+            if all(used[r] + charge[r] <= guaranteed[r] for r in limited):
                 within[gang.id] = None
                 used = [before + amount for before, amount in zip(used, charge, strict=True)]
         return within
