@@ -1,5 +1,15 @@
 """Preemption by the rules of the policy document: for guarantees, and for priorities."""
 
+from dataclasses import replace
+
+from ganger.core.cycle.plan import plan
+from ganger.model import event as e
+from ganger.model.decision import Start
+from ganger.model.job import Checkpoint
+from ganger.model.units import MINUTE_MS
+from tests.laws.policies import POLICIES
+from tests.pictures import picture
+from tests.pictures.film import Film
 from tests.pictures.play import scenarios
 
 TWO = "n1:AAAA n2:AAAA A,q=b,time=9h,save=1m"
@@ -84,3 +94,80 @@ test_priority = scenarios(
     },
     policy="dynamic",
 )
+
+PRIORITY = "policy preemption.priority=all,preemption.priority_gap=10"
+
+test_ownership = scenarios(
+    {
+        "the nodes of a stopped job go to the higher priority, and no other job is preempted": (
+            "n1:AAAA n2:DDDD A,time=9h D,time=9h",
+            "",
+            f"""{PRIORITY}               -> AAAA DDDD
+                B:1x4,time=1h; stop A  -> AAAA DDDD | A stopping, B stopping_others
+                C:1x4,prio=100,time=1h -> AAAA DDDD | A stopping, B no_capacity, C stopping_others
+                gone A                 -> CCCC DDDD | B no_capacity, A stopped""",
+        ),
+        "a victim that does not leave belongs to its preemptor no longer than ten minutes after that was due": (
+            "n1:AAAA A,time=9h",
+            "",
+            f"""{PRIORITY}                    -> AAAA
+                C:1x4,prio=50,time=1h       -> AAAA | A requeueing, C stopping_others
+                +1m; D:1x4,prio=100,time=1h -> AAAA | A requeueing, C stopping_others, D no_capacity
+                +11m                        -> AAAA | A requeueing, C no_capacity, D stopping_others
+                gone A                      -> DDDD | A no_capacity, C no_capacity""",
+        ),
+    },
+    policy="dynamic",
+)
+
+
+def _film(cluster: str, queues: str = "") -> Film:
+    return Film(POLICIES["dynamic"], cluster, queues)
+
+
+def test_a_job_that_starts_is_preempted_for_a_higher_priority_without_another_event() -> None:
+    film = _film("n1:AAAA A,time=9h")
+    film.play(
+        f"""{PRIORITY},preemption.min_run=10m -> AAAA
+            +10m; C:1x4,prio=20,time=1h     -> AAAA | A requeueing, C stopping_others
+            D:1x4,prio=40,time=1h           -> AAAA | A requeueing, C stopping_others, D no_capacity"""
+    )
+    film.do("gone A")
+    planned = plan(film.state, film.now_ms, film.policy)
+    assert [decision.gang for decision in planned.decisions if isinstance(decision, Start)] == ["C"]
+    assert planned.next_wake_ms == film.now_ms + 10 * MINUTE_MS
+
+
+def test_a_reservation_that_is_postponed_for_a_lost_node_can_be_moved_by_others() -> None:
+    rack = "s1/r1/n1:AAAA s1/r1/n2:BBBB s1/r2/n3:DDDD s1/r2/n4:.... A,q=b,time=9h B,q=b,time=9h D,q=b,time=9h"
+    film = _film(rack, "a=8 b=8")
+    film.play(
+        """policy preemption.reclaim=guarantee -> AAAA BBBB DDDD ....
+           C:2x4,q=a,time=1h,in=rack,must      -> AAAA BBBB DDDD .... | D requeueing, C stopping_others"""
+    )
+    assert film.state.reservations["C"].owned
+    film.play("lose n4 -> AAAA BBBB DDDD ....x | D requeueing, C no_capacity")
+    assert not film.state.reservations["C"].owned
+
+
+def test_a_standing_reservation_is_not_recorded_again() -> None:
+    film = _film("n1:AAAA A,time=9h")
+    film.play(
+        f"""{PRIORITY}              -> AAAA
+            C:1x4,prio=50,time=1h -> AAAA | A requeueing, C stopping_others"""
+    )
+    assert not plan(film.state, film.now_ms, film.policy).decisions
+
+
+def test_a_preemptor_waits_for_a_notice_that_is_longer_than_the_margin() -> None:
+    film = _film("n1:....")
+    film.play(f"{PRIORITY} -> ....")
+    victim = picture.job("A:1x4,time=9h")
+    spec = replace(victim.spec, checkpoint=Checkpoint(dir="ckpt", grace_ms=30 * MINUTE_MS))
+    film.apply(e.Submitted(job=replace(victim, spec=spec)))
+    film.play(
+        """; +1s               -> AAAA
+           C:1x4,prio=50,time=1h -> AAAA | A requeueing, C stopping_others
+           +1m                 -> AAAA | A requeueing, C stopping_others
+           gone A              -> CCCC | A no_capacity"""
+    )

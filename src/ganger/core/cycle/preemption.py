@@ -75,8 +75,13 @@ def _preempt_by_rules(cycle: Cycle, gang: Gang) -> PendingReason | None:
     young = {name: ms for name in rule_of if (ms := legality.protected_until_ms(state.gangs[name])) is not None}
     legal = [state.gangs[name] for name in rule_of if name not in young]
     choice = choose(cycle, gang, cheapest_first(state, gang.shape, legal, cycle.now_ms))
-    if choice is None or not cycle.reservations.reserve_beside(gang, choice.victims):
+    may_reserve = choice is not None and (
+        choice.victims or gang.id in cycle.reservations.by_gang or cycle.limits.may_reserve(gang)
+    )
+    if choice is None or not may_reserve or not cycle.reservations.reserve_beside(gang, choice.victims):
         cycle.wakes_ms += young.values()
+        if any(legality.rule(started) for started in cycle.started_gangs.values()):
+            cycle.wakes_ms.append(cycle.now_ms + max(1, state.document.preemption.min_run_ms))
         return None
     victims = [Victim(v, gang.id, rule_of[v.id], unsaved_ms(v, cycle.now_ms)) for v in choice.victims]
     return _preempt(cycle, gang, victims, choice.shares)

@@ -26,7 +26,7 @@ from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
 from ganger.core.reservations.queue_rotation import is_large_cluster
 from ganger.core.reservations.quota_forecast import QuotaForecast
 from ganger.core.reservations.reservation_table import ReservationTable, has_share, start_order
-from ganger.core.state.gang import Gang
+from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import ReservationCause, ReservedStart
@@ -220,13 +220,15 @@ class CycleReservations:
 
         Return False, with everything as it was, if it has to wait for longer.
         """
-        before = self.table, dict(self.changes), dict(self._ending)
-        self.table.owners = self.table.owners | {gang.id: None}
+        before, own = (self.table, dict(self.changes), dict(self._ending)), self.by_gang.get(gang.id)
         self._ending.update({other.id: other.notice_ms for other in leaving})
-        own = self.by_gang.get(gang.id)
+        is_for_others, last_ms = len(self._ending) > len(before[2]), self._last_notice_ms() + LATE_MARGIN_MS
+        if own is not None and own.start_ms <= last_ms and not is_for_others:
+            return True  # it waits for those that are leaving already
+        if is_for_others:
+            self.table.owners = self.table.owners | {gang.id: None}
         self.table = self.table.reduced([own] if own else [])
-        last_ms = max((self.now_ms + notice_ms for notice_ms in self._ending.values()), default=self.now_ms)
-        has_reserved = self.reserve(gang) and self.by_gang[gang.id].start_ms <= last_ms + LATE_MARGIN_MS
+        has_reserved = self.reserve(gang) and self.by_gang[gang.id].start_ms <= last_ms
         if has_reserved:
             return True
         self.table, self.changes = before[:2]
@@ -234,6 +236,12 @@ class CycleReservations:
         for name in sorted(self._ending.keys() - before[2].keys()):
             del self._ending[name]
         return False
+
+    def _last_notice_ms(self) -> int:
+        """Return when the last notice ends of the gangs that are leaving; now if none is."""
+        leaving = self.state.timers.in_transition.values()
+        ends_ms = [gang.attempt.notice_until_ms for gang in leaving if gang.state in LEAVING]
+        return max(self.now_ms, *ends_ms, *(self.now_ms + notice_ms for notice_ms in self._ending.values()), 0)
 
     @contextmanager
     def _without(self, reservations: list[Reservation]) -> Iterator[None]:
@@ -305,8 +313,12 @@ class CycleReservations:
         reservation = self._find_beside_others(gang, cause)
         if reservation is None:
             self.changes[gang.id] = ReservedStart(gang=gang.id, start_ms=None, cause=cause)
-        else:
-            self._replace(old_start, reservation)
+            return
+        if reservation.owned and reservation.start_ms > (old_start.start_ms or 0) + LATE_MARGIN_MS:
+            # It does not wait for those that were stopped for it any more.
+            self.table.owners = {name: None for name in self.table.owners if name != gang.id}
+            reservation = replace(reservation, owned=False)
+        self._replace(old_start, reservation)
 
     def _replace(self, old_start: ReservedStart, reservation: Reservation) -> None:
         start_ms, gang = old_start.start_ms or 0, reservation.gang
