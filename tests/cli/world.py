@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from ganger import __version__
 from ganger.model.job import GpuRequest, JobSpec, Resources
 from ganger.model.queue import Amount, UserLimits
+from ganger.model.views.overview import Samples
 from ganger.model.views.service_views import (
     Change,
     DryRun,
@@ -32,7 +33,6 @@ from ganger.model.views.service_views import (
     NodeRow,
     QueueRow,
     ReasonView,
-    Samples,
     ServerView,
     StartRange,
     Totals,

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from ganger.engine.service import Service, TokenRow, spec_schema
 from ganger.model.views import policy_views, service_views
-from ganger.model.views.overview import Overview, Sizes
+from ganger.model.views.overview import Overview, Samples, Sizes
 
 IS_USER: Final = "ganger.is_user"
 """Key of a scope that is true for a caller who is no administrator."""
@@ -37,7 +37,7 @@ VIEWS: Final = (
     policy_views.PolicyDraft,
     service_views.SecretRow,
     service_views.ExecCommand,
-    service_views.Samples,
+    Samples,
     Sizes,
     Overview,
     service_views.Totals,

@@ -12,7 +12,8 @@ import pytest
 
 from ganger.cli.cluster.top import SORTS
 from ganger.cli.exit_codes import USAGE
-from ganger.model.views.service_views import ExecCommand, GpuSample, JobView, RankSample, Samples
+from ganger.model.views.overview import GpuSample, RankSample, Samples
+from ganger.model.views.service_views import ExecCommand, JobView
 from tests.cli.conftest import Shell
 from tests.cli.world import T0, World, ended, job, line
 

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from ganger.errors import RequestError
-from ganger.model.views.service_views import RankSample
+from ganger.model.views.overview import RankSample
 from ganger.ports import LogQuery
 from tests.service.world import Embedded, python, wait_until
 

@@ -12,7 +12,8 @@ from ganger.core.state.state import State
 from ganger.errors import RequestError
 from ganger.model.decision import NodeShare
 from ganger.model.job import GangState, shell_quoted_id, split_element_id
-from ganger.model.views.service_views import ExecCommand, GpuSample, RankSample, Samples
+from ganger.model.views.overview import GpuSample, RankSample, Samples
+from ganger.model.views.service_views import ExecCommand
 from ganger.ports import Backend, RankUsage
 
 RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)

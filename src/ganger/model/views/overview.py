@@ -1,4 +1,4 @@
-"""Overview of the cluster, and the largest job that could start now: further answers of the services.
+"""Overview of the cluster, its usage now, and the largest job that could start now: further answers of the services.
 
 Serialised by REST as they are, like those of `model.views.service_views`.
 """
@@ -147,3 +147,44 @@ class Overview:
     running: int
     order: Order
     next: tuple[NextJob, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSample:
+    """The current resource usage of a rank.
+
+    Attributes:
+        rank: None for processes without a rank, such as mpirun.
+        devices: Its devices of the node.
+        cpu_milli: Thousandths of a CPU in use.
+        memory_bytes: Resident memory of all its processes.
+    """
+
+    job: str
+    queue: str
+    rank: int | None
+    node: str
+    devices: tuple[int, ...]
+    cpu_milli: int
+    memory_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """The current usage of one device of a node, by all processes."""
+
+    node: str
+    device: int
+    busy_percent: int
+    memory_used_bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Resource usage at `at_ms`, which is not stored; `gpus` has the devices that the driver reports."""
+
+    at_ms: int
+    ranks: tuple[RankSample, ...]
+    gpus: tuple[GpuSample, ...]

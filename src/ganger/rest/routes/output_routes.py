@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, RequestError
-from ganger.model.views.service_views import EventRow, Samples, Stacks
+from ganger.model.views.overview import Samples
+from ganger.model.views.service_views import EventRow, Stacks
 from ganger.rest.etags import VersionParam
 from ganger.rest.responses import (
     MAX_NUMBER,
