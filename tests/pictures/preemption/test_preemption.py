@@ -171,3 +171,15 @@ def test_a_preemptor_waits_for_a_notice_that_is_longer_than_the_margin() -> None
            +1m                 -> AAAA | A requeueing, C stopping_others
            gone A              -> CCCC | A no_capacity"""
     )
+
+
+def test_explain_says_how_long_a_victim_still_has() -> None:
+    """Check what was wrong: a victim with a notice "ends in at most 0ms"."""
+    film = Film(POLICIES["dynamic"], "n1:AAAA A,q=b,time=9h,save=1m", "a=4 b=")
+    film.play("""policy preemption.reclaim=guarantee -> AAAA
+                 C:1x4,q=a,time=1h -> AAAA | A requeueing, C stopping_others""")
+    (line,) = film.explanation("C").domains
+    assert "A (is being stopped, " in line
+    film.play("+9h -> AAAA | A requeueing, C stopping_others")
+    (line,) = film.explanation("C").domains
+    assert line.endswith("A (is being stopped)")

@@ -15,7 +15,7 @@ from ganger.core.placement.blockers import Blockers, Mask
 from ganger.core.placement.restrictions import describe_node_need
 from ganger.core.placement.start_check import start_request
 from ganger.core.placement.unschedulable import fitting, large_enough, limiting_part
-from ganger.core.state.gang import Gang
+from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.state import State
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout
@@ -65,13 +65,20 @@ def _holder_lines(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: 
         if all(len(lines.get(domain, _FULL)) >= MAX_NAMED for domain in own_domains):
             continue
         for domain in dict.fromkeys(of_node[blockers.blocked_by(state, holder.id)].tolist()):
-            ends_ms = holder.ends_ms(now_ms)
-            verb = "predicted to end in" if holder.is_predicted else "ends in at most"
-            until = "no time limit" if ends_ms is None else f"{verb} {format_duration(ends_ms - now_ms)}"
-            lines[domain].append(f"{holder.id} ({until})")
+            lines[domain].append(f"{holder.id} ({_until(holder, now_ms)})")
         if all(len(names) >= MAX_NAMED for names in lines.values()):
             break
     return lines
+
+
+def _until(holder: Gang, now_ms: int) -> str:
+    """Return until when a gang holds its nodes."""
+    if holder.state in LEAVING:
+        notice_ms = holder.attempt.notice_until_ms - now_ms
+        return f"is being stopped, {format_duration(notice_ms)} of notice left" if notice_ms > 0 else "is being stopped"
+    ends_ms = holder.ends_ms(now_ms)
+    verb = "predicted to end in" if holder.is_predicted else "ends in at most"
+    return "no time limit" if ends_ms is None else f"{verb} {format_duration(ends_ms - now_ms)}"
 
 
 def _maintenance_lines(state: State, gang: Gang, indices: Ints, now_ms: int) -> Iterator[str]:
