@@ -48,8 +48,8 @@ def _lost(seed: int) -> tuple[int, int]:
     spec = JobSpec(run="train", queue="owner", nodes=128, resources=gpus_of(GPUS), limits=DAY)
     step(state, e.Submitted(job=Job(id="gang", user="ada", spec=spec, origin=Origin(directory="/"))), NOW_MS)
     gang, cycle = state.gangs["gang"], Cycle(state, NOW_MS, policies()["dynamic"])
-    legality = Legality(state, NOW_MS, gang, ())
-    legal = [other for other in legality.running() if legality.rule(other)]
+    legality = Legality(state, NOW_MS, ())
+    legal = [other for other in legality.running if legality.rule(gang, other)]
     orders = cheapest_first(state, gang.shape, legal, NOW_MS), Order(sorted(legal, key=lambda other: -other.number))
     mine, theirs = (_cost(cycle, gang, order) for order in orders)
     return mine, theirs

@@ -103,7 +103,7 @@ test_ownership = scenarios(
             "n1:AAAA n2:DDDD A,time=9h D,time=9h",
             "",
             f"""{PRIORITY}               -> AAAA DDDD
-                B:1x4,time=1h; stop A  -> AAAA DDDD | A stopping, B stopping_others
+                B:1x4,time=1h; stop A  -> AAAA DDDD | A stopping, B no_capacity
                 C:1x4,prio=100,time=1h -> AAAA DDDD | A stopping, B no_capacity, C stopping_others
                 gone A                 -> CCCC DDDD | B no_capacity, A stopped""",
         ),
@@ -113,7 +113,7 @@ test_ownership = scenarios(
             f"""{PRIORITY}                    -> AAAA
                 C:1x4,prio=50,time=1h       -> AAAA | A requeueing, C stopping_others
                 +1m; D:1x4,prio=100,time=1h -> AAAA | A requeueing, C stopping_others, D no_capacity
-                +11m                        -> AAAA | A requeueing, C no_capacity, D stopping_others
+                +11m                        -> AAAA | A requeueing, C no_capacity, D no_capacity
                 gone A                      -> DDDD | A no_capacity, C no_capacity""",
         ),
     },

@@ -10,15 +10,17 @@ The capacity is held for the preemptor for the rest of the cycle; under the rule
 and without one none is stopped. Source of the step that lets victims stay: Kueue (reference: scheduling, section 2).
 """
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from ganger.core.cycle.cycle import Cycle, Victim
 from ganger.core.placement.start_check import could_ever_start, find_placement, over_user_limits, start_request
 from ganger.core.preemption.legality import Legality
 from ganger.core.preemption.victim_order import Order, cheapest_first, unsaved_ms
 from ganger.core.state.gang import LEAVING, ClassKey, Gang
+from ganger.core.state.pending_index import NUMBER, PRIORITY, QUEUE
 from ganger.core.state.state import Shares
 from ganger.model.decision import PreemptionRule
 from ganger.model.job import GangState
@@ -58,20 +60,21 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
 def preempt_by_rules(cycle: Cycle) -> dict[ClassKey, PendingReason]:
     """Preempt gangs for pending ones as the rules of the policy document allow; return the reasons of the latter."""
     reasons: dict[ClassKey, PendingReason] = {}
-    for gang in _preemptors(cycle):
-        reason = _preempt_by_rules(cycle, gang)
+    legality = Legality(cycle.state, cycle.now_ms, cycle.ending, cycle.started_gangs.values())
+    for gang in _preemptors(cycle, legality):
+        reason = _preempt_by_rules(cycle, gang, legality)
         if reason is not None:
             reasons[gang.class_key] = reason
+            legality = Legality(cycle.state, cycle.now_ms, cycle.ending, cycle.started_gangs.values())
     return reasons
 
 
-def _preempt_by_rules(cycle: Cycle, gang: Gang) -> PendingReason | None:
+def _preempt_by_rules(cycle: Cycle, gang: Gang, legality: Legality) -> PendingReason | None:
     """Stop what the rules allow so that `gang` fits, and reserve the capacity; return None if that does not help."""
-    state, legality = cycle.state, Legality(cycle.state, cycle.now_ms, gang, cycle.ending)
-    request = start_request(gang)
+    state, request = cycle.state, start_request(gang)
     if over_user_limits(state, request) or not could_ever_start(state, request):
         return None
-    rule_of = {other.id: rule for other in legality.running() if (rule := legality.rule(other))}
+    rule_of = {other.id: rule for other in legality.running if (rule := legality.rule(gang, other))}
     young = {name: ms for name in rule_of if (ms := legality.protected_until_ms(state.gangs[name])) is not None}
     legal = [state.gangs[name] for name in rule_of if name not in young]
     choice = choose(cycle, gang, cheapest_first(state, gang.shape, legal, cycle.now_ms))
@@ -80,26 +83,32 @@ def _preempt_by_rules(cycle: Cycle, gang: Gang) -> PendingReason | None:
     )
     if choice is None or not may_reserve or not cycle.reservations.reserve_beside(gang, choice.victims):
         cycle.wakes_ms += young.values()
-        if any(legality.rule(started) for started in cycle.started_gangs.values()):
+        if any(legality.rule(gang, started) for started in cycle.started_gangs.values()):
             cycle.wakes_ms.append(cycle.now_ms + max(1, state.document.preemption.min_run_ms))
         return None
     victims = [Victim(v, gang.id, rule_of[v.id], unsaved_ms(v, cycle.now_ms)) for v in choice.victims]
     return _preempt(cycle, gang, victims, choice.shares)
 
 
-def _preemptors(cycle: Cycle) -> Iterator[Gang]:
-    """Yield gangs to preempt others for: those with a reservation, which may have done so already, then by priority."""
-    waiting: dict[str, list[Gang]] = {}
-    for members in cycle.state.pending.classes.values():
-        able = (gang for gang in members if gang.is_forecastable and not gang.retries.unadmitted and cycle.waits(gang))
-        for gang in islice(able, MAX_TRIES_PER_QUEUE):
-            waiting.setdefault(gang.queue, []).append(gang)
+def _preemptors(cycle: Cycle, legality: Legality) -> list[Gang]:
+    """Return gangs to preempt others for: first those with a reservation, which may have done so, then by priority."""
+    lanes = cycle.state.pending.lanes(cycle.policy)
+    queues, numbers, priorities = lanes.index.cells[[QUEUE, NUMBER, PRIORITY]]
+    owned = [r.gang for name in cycle.reservations.table.owners if (r := cycle.reservations.by_gang.get(name))]
+    found = {gang.id: gang for gang in owned if cycle.waits(gang)}
+    for name, members in lanes.queues.items():
+        rows = np.flatnonzero(queues == members.slot)
+        if not rows.size or not legality.may_preempt(name, int(priorities[rows].max())):
+            continue
+        order = rows[np.lexsort((numbers[rows], -priorities[rows]))].tolist()
+        entries = (entry.gang for row in order for entry in lanes.index.rows[row].entries)
+        able = (gang for gang in entries if gang.is_forecastable and not gang.retries.unadmitted and cycle.waits(gang))
+        found |= {gang.id: gang for gang in islice(able, MAX_TRIES_PER_QUEUE)}
 
     def key(gang: Gang) -> tuple[bool, int, int]:
         return gang.id not in cycle.reservations.by_gang, -gang.job.spec.priority, gang.number
 
-    tried = [gang for members in waiting.values() for gang in sorted(members, key=key)[:MAX_TRIES_PER_QUEUE]]
-    yield from sorted(tried, key=key)
+    return sorted(found.values(), key=key)
 
 
 def _preempt(cycle: Cycle, gang: Gang, victims: list[Victim], shares: Shares) -> PendingReason:

@@ -9,7 +9,8 @@ The gangs within a guarantee are those that fit in it together in the order of t
 guarantee from no gang that runs, and a gang that was started by rule 1 keeps it: no two gangs stop each other in turn.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import Final
 
 from ganger.core.queues.quota import Vector, nominal
@@ -17,58 +18,83 @@ from ganger.core.state.gang import ACTIVE, Gang
 from ganger.core.state.state import State
 from ganger.model.decision import PreemptionRule
 from ganger.model.policy import ALL, GUARANTEE, QUEUE
+from ganger.model.shape import Shape
 
 NOTHING: Final[dict[str, None]] = {}
 
 
 class Legality:
-    """The legality of preemptions for one pending gang at one time."""
+    """The legality of preemptions at one time.
 
-    def __init__(self, state: State, now_ms: int, preemptor: Gang, ending: Collection[str]) -> None:
-        """Create it for the state as it is; `ending` are gangs that the cycle stops already."""
-        self._state, self._now_ms, self._preemptor, self._ending = state, now_ms, preemptor, ending
-        self._rules = state.document.preemption
-        self._branches: dict[str, tuple[int, int] | None] = {}
-        """By queue, where its path parts from that of the pending gang's queue."""
-        self._reclaims: dict[int, bool] = {}
-        """By the pending gang's branch, whether it stays within its guarantee there with the gang."""
+    Attributes:
+        running: The gangs that hold nodes, and are not about to leave them.
+    """
+
+    def __init__(self, state: State, now_ms: int, ending: Collection[str], starting: Iterable[Gang] = ()) -> None:
+        """Create it for the state as it is.
+
+        `ending` are gangs that the cycle stops already; those that it is `starting` may be stopped by a later one.
+        """
+        self._state, self._now_ms, self._rules = state, now_ms, state.document.preemption
+        gangs = (state.gangs[name] for name in state.allocations if name not in ending)
+        self.running = [gang for gang in gangs if gang.state in ACTIVE]
+        self._branches: dict[tuple[str, str], tuple[int, int] | None] = {}
+        """By two queues, where their paths part."""
+        self._reclaims: dict[tuple[int, Shape], bool] = {}
+        """By queue and shape, whether it stays within its guarantee with such a gang."""
         self._guaranteed: dict[int, dict[str, None]] = {}
         """By queue, the gangs in it and below it that are within its guarantee."""
+        self._lowest: dict[str, int] = {}
+        """By queue, the lowest priority of its running gangs."""
+        for gang in chain(self.running, starting):
+            priority = gang.job.spec.priority
+            self._lowest[gang.queue] = min(priority, self._lowest.get(gang.queue, priority))
 
-    def rule(self, victim: Gang) -> PreemptionRule | None:
-        """Return the rule by which a running gang may be stopped for the pending one, or None."""
-        preemptor, tree = self._preemptor, self._state.tree
-        if victim.queue not in self._branches:
-            self._branches[victim.queue] = tree.branches(preemptor.queue, victim.queue)
-        branches = self._branches[victim.queue]
-        if branches is not None and tree.has_guarantees:
+    def may_preempt(self, queue: str, priority: int) -> bool:
+        """Return False if no gang of that priority in a queue may have any stopped: a check without the gangs."""
+        tree, rules = self._state.tree, self._rules
+        for other, lowest in self._lowest.items():
+            is_in_scope = rules.priority == ALL or (rules.priority == QUEUE and self._parting(queue, other) is None)
+            if is_in_scope and priority - lowest >= rules.priority_gap:
+                return True
+        if rules.reclaim != GUARANTEE or not tree.has_guarantees:
+            return False
+        return any(
+            guaranteed > tree.usage[r][index]
+            for index in tree.path_below_root[tree.index[queue]]
+            for r, guaranteed in enumerate(tree.guaranteed[index])
+        )
+
+    def rule(self, preemptor: Gang, victim: Gang) -> PreemptionRule | None:
+        """Return the rule by which a running gang may be stopped for a pending one, or None."""
+        branches = self._parting(preemptor.queue, victim.queue)
+        if branches is not None and self._state.tree.has_guarantees:
             if victim.id in self._within_guarantee(branches[1]):
                 return None
-            if self._rules.reclaim == GUARANTEE and self._may_reclaim(branches[0]):
+            if self._rules.reclaim == GUARANTEE and self._may_reclaim(branches[0], preemptor.shape):
                 return PreemptionRule.GUARANTEE
         if self._rules.priority == ALL or (self._rules.priority == QUEUE and branches is None):
             gap = preemptor.job.spec.priority - victim.job.spec.priority
             return PreemptionRule.PRIORITY if gap >= self._rules.priority_gap else None
         return None
 
-    def _may_reclaim(self, index: int) -> bool:
-        if index not in self._reclaims:
-            self._reclaims[index] = self._stays_within(index)
-        return self._reclaims[index]
+    def _parting(self, queue: str, other: str) -> tuple[int, int] | None:
+        if (queue, other) not in self._branches:
+            self._branches[queue, other] = self._state.tree.branches(queue, other)
+        return self._branches[queue, other]
+
+    def _may_reclaim(self, index: int, shape: Shape) -> bool:
+        if (index, shape) not in self._reclaims:
+            self._reclaims[index, shape] = self._stays_within(index, shape)
+        return self._reclaims[index, shape]
 
     def protected_until_ms(self, victim: Gang) -> int | None:
         """Return until when a running gang may not be stopped since it has started lately; None if it may be now."""
         until_ms = victim.attempt.began_ms + self._rules.min_run_ms
         return until_ms if until_ms > self._now_ms else None
 
-    def running(self) -> list[Gang]:
-        """Return the gangs that hold nodes, and are not about to leave them."""
-        gangs = (self._state.gangs[name] for name in self._state.allocations if name not in self._ending)
-        return [gang for gang in gangs if gang.state in ACTIVE]
-
-    def _stays_within(self, index: int) -> bool:
-        """Return whether a queue stays within its guarantee with the pending gang, wherever that starts."""
-        shape = self._preemptor.shape
+    def _stays_within(self, index: int, shape: Shape) -> bool:
+        """Return whether a queue stays within its guarantee with a pending gang, wherever that starts."""
         wanted, has_other_types = self._state.tree.wanted(shape), any(len(part.choices) > 1 for part in shape.parts)
         if has_other_types and self._has_types_alone(index):
             return False
@@ -99,7 +125,7 @@ class Legality:
             return NOTHING
         below = tree.subtree(index)
         members = sorted(
-            (gang for gang in self.running() if gang.queue in below),
+            (gang for gang in self.running if gang.queue in below),
             key=lambda gang: (gang.attempt.began_ms, gang.number),
         )
         used, within = [0] * len(guaranteed), dict[str, None]()
