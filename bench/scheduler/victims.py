@@ -15,7 +15,7 @@ from bench.scheduler.reclaim import AT_MS, DAY, GPUS, gpus_of, node_of, start, s
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.preemption import choose
 from ganger.core.preemption.legality import Legality
-from ganger.core.preemption.victim_order import Order, cheapest_first, cost
+from ganger.core.preemption.victim_order import VictimOrder, cheapest_first, cost
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -50,13 +50,13 @@ def _lost(seed: int) -> tuple[int, int]:
     gang, cycle = state.gangs["gang"], Cycle(state, NOW_MS, policies()["dynamic"])
     legality = Legality(state, NOW_MS, ())
     legal = [other for other in legality.running if legality.rule(gang, other)]
-    orders = cheapest_first(state, gang.shape, legal, NOW_MS), Order(sorted(legal, key=lambda other: -other.number))
+    orders = cheapest_first(state, gang, legal, NOW_MS), VictimOrder(sorted(legal, key=lambda other: -other.number))
     mine, theirs = (_cost(cycle, gang, order) for order in orders)
     return mine, theirs
 
 
-def _cost(cycle: Cycle, gang: Gang, order: Order) -> int:
-    choice = choose(cycle, gang, order)
+def _cost(cycle: Cycle, gang: Gang, order: VictimOrder) -> int:
+    choice = choose(cycle, gang, lambda: order)
     if choice is None:
         raise AssertionError("the gang fits once all victims are gone")
     return sum(cost(victim, NOW_MS) for victim in choice.victims)

@@ -61,9 +61,9 @@ class PreemptionRule(StrEnum):
     """The rule by which a job is preempted for another one. Stable: these are codes of the API.
 
     Attributes:
-        order: The other one comes before it in a queue order that orders running jobs too.
-        guarantee: The queue of the other one stays within its guarantee, and its own exceeds its own.
-        priority: The other one has a higher priority.
+        order: The preemptor precedes the victim in an order that ranks running jobs too.
+        guarantee: The preemptor's queue stays within its guarantee; the victim is not within that of its own queue.
+        priority: The preemptor has a higher priority.
     """
 
     ORDER = "order"

@@ -27,9 +27,9 @@ POD_SECURITY: Final = (RESTRICTED, BASELINE)
 """Pod Security Standards of Kubernetes that the pods of jobs can comply with."""
 NONE, GUARANTEE, QUEUE, ALL = "none", "guarantee", "queue", "all"
 RECLAIMS: Final = (NONE, GUARANTEE)
-"""Shares of a queue for which its jobs preempt those of others."""
+"""Values of `preemption.reclaim`."""
 PRIORITY_SCOPES: Final = (NONE, QUEUE, ALL)
-"""Running jobs that one of a higher priority preempts."""
+"""Values of `preemption.priority`."""
 ORDER: Final = "dynamic"
 """The default queue order."""
 
@@ -228,8 +228,8 @@ class Preemption:
         default=NONE,
     )
     priority: str = described(
-        "running jobs that one of a higher priority preempts: none; queue: those of its own queue; all: those of all "
-        "queues, except jobs within the guarantee of another queue",
+        "running jobs that one of a higher priority preempts: none; queue: those of its own queue and of queues "
+        "above or below it; all: those of all queues, except jobs within the guarantee of another queue",
         form="priority_scope",
         default=NONE,
     )

@@ -40,7 +40,7 @@ class Contest:
         planned = self.world.run_cycle()
         stops = [d for d in planned.decisions if isinstance(d, Stop) and d.cause is Cause.PREEMPTED]
         for stop in stops:
-            self._is_legal(stop, running, leaving)
+            self._is_legal(stop, stops, running, leaving)
             assert stop.preemptor in pending, "the preemptor waits"
             start = self.world.state.reservations[stop.preemptor]
             assert start.start_ms is not None
@@ -55,7 +55,7 @@ class Contest:
         newest = {name: self.world.raw.generations[name] for name in self.world.raw.starts}
         return {stop.gang: None for stop in self.evictions if stop.generation == newest.get(stop.gang)}
 
-    def _is_legal(self, stop: Stop, running: dict[str, int], leaving: Collection[str]) -> None:
+    def _is_legal(self, stop: Stop, stops: list[Stop], running: dict[str, int], leaving: Collection[str]) -> None:
         rules, jobs = self.world.state.document.preemption, self.world.raw.jobs
         victim, preemptor = jobs[stop.gang], jobs[stop.preemptor]
         staying = [name for name in running if name not in leaving]
@@ -64,10 +64,13 @@ class Contest:
         same = victim.spec.queue == preemptor.spec.queue
         assert same or stop.gang not in self._within_guarantee(victim.spec.queue, staying)
         if stop.rule is PreemptionRule.GUARANTEE:
-            used = sum(self._gpus(name) for name in running if jobs[name].spec.queue == preemptor.spec.queue)
+            # What others of the queue were promised in this cycle, and before it, is used too.
+            owners = [stop.preemptor for stop in stops if stop.rule is PreemptionRule.GUARANTEE]
+            counted = {stop.preemptor: None, **running, **dict.fromkeys(owners)}
+            used = sum(self._gpus(name) for name in counted if jobs[name].spec.queue == preemptor.spec.queue)
             assert rules.reclaim == GUARANTEE
             assert not same
-            assert used + self._gpus(stop.preemptor) <= self._guarantee(preemptor.spec.queue)
+            assert used <= self._guarantee(preemptor.spec.queue)
         else:
             assert rules.priority == ALL or (rules.priority == QUEUE and same)
             assert preemptor.spec.priority - victim.spec.priority >= rules.priority_gap

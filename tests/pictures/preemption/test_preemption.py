@@ -26,6 +26,14 @@ test_guarantee = scenarios(
                D:1x4,q=b,time=1h                    -> CCCC DDDD  | A no_capacity
                +1h; done C; done D                  -> AAAA AAAA | C succeeded, D succeeded""",
         ),
+        "two jobs of an owner do not take the same guarantee": (
+            "n1:AAAA n2:BBBB A,q=b,time=9h B,q=b,time=9h",
+            "a=4 b=",
+            """policy preemption.reclaim=guarantee -> AAAA BBBB
+               C:1x4,q=a,time=1h D:1x4,q=a,time=2h -> AAAA BBBB | A requeueing, C stopping_others, D no_capacity
+               +1m                                 -> AAAA BBBB | A requeueing, C stopping_others, D no_capacity
+               gone A                              -> CCCC BBBB | A no_capacity, D no_capacity""",
+        ),
         "without the rule the owner waits": (
             TWO,
             GUARANTEES,

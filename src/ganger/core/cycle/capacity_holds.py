@@ -114,6 +114,8 @@ class CapacityHolds:
         return not find_placement(self._state, start_request(gang).at_least)
 
     def _add(self, hold: CapacityHold) -> None:
+        if hold.gang.id in self.by_gang:
+            self._charge(self.by_gang[hold.gang.id], -1)
         self.by_gang[hold.gang.id] = hold
         self._charge(hold, +1)
 

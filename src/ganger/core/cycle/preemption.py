@@ -3,13 +3,14 @@
 Under an order that ranks running gangs too, those after the preemptor are released, the last first, until it fits.
 Under an order with reservations the rules of the policy document say which gangs may be stopped
 (`core.preemption.legality`), and those that cost least are released first (`core.preemption.victim_order`). Then gangs
-that need not be stopped stay, the dearest first. Gangs that are leaving already count as gone, so that no gang is
-stopped twice for the same capacity.
+that need not be stopped stay, the most expensive first. Gangs that are leaving already count as gone, so that no second
+gang is stopped for capacity that is being freed.
 
 The capacity is held for the preemptor for the rest of the cycle; under the rules a reservation keeps it from then on,
 and without one none is stopped. Source of the step that lets victims stay: Kueue (reference: scheduling, section 2).
 """
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 from ganger.core.cycle.cycle import Cycle, Victim
 from ganger.core.placement.start_check import could_ever_start, find_placement, over_user_limits, start_request
 from ganger.core.preemption.legality import Legality
-from ganger.core.preemption.victim_order import Order, cheapest_first, unsaved_ms
+from ganger.core.preemption.victim_order import VictimOrder, cheapest_first, unsaved_ms
 from ganger.core.state.gang import LEAVING, ClassKey, Gang
 from ganger.core.state.pending_index import NUMBER, PRIORITY, QUEUE
 from ganger.core.state.state import Shares
@@ -30,7 +31,7 @@ from ganger.model.shape import Shape
 MAX_TRIES_PER_QUEUE: Final = 4
 """Pending gangs of a queue, of the highest priorities, that a cycle tries to preempt others for."""
 MAX_EXACT: Final = 64
-"""Victims of which each is tried to stay; more are compared with what is free on their nodes alone."""
+"""Most victims for which each is checked by a full placement; with more, first by the free amounts of their nodes."""
 
 
 class Choice(NamedTuple):
@@ -48,7 +49,7 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
     if not later and not _leaving(cycle):
         cycle.has_no_victims = True
         return None
-    choice = choose(cycle, gang, Order(later))
+    choice = choose(cycle, gang, lambda: VictimOrder(later))
     if choice is None:
         return None
     victims = [
@@ -60,24 +61,34 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
 def preempt_by_rules(cycle: Cycle) -> dict[ClassKey, PendingReason]:
     """Preempt gangs for pending ones as the rules of the policy document allow; return the reasons of the latter."""
     reasons: dict[ClassKey, PendingReason] = {}
-    legality = Legality(cycle.state, cycle.now_ms, cycle.ending, cycle.started_gangs.values())
+    legality = _legality(cycle)
     for gang in _preemptors(cycle, legality):
         reason = _preempt_by_rules(cycle, gang, legality)
         if reason is not None:
             reasons[gang.class_key] = reason
-            legality = Legality(cycle.state, cycle.now_ms, cycle.ending, cycle.started_gangs.values())
+            legality = _legality(cycle)
     return reasons
+
+
+def _legality(cycle: Cycle) -> Legality:
+    return Legality(cycle.state, cycle.now_ms, cycle.ending, cycle.started_gangs.values(), _owners(cycle))
+
+
+def _owners(cycle: Cycle) -> list[Gang]:
+    """Return the pending gangs for which others were stopped, and to which that capacity belongs."""
+    return [reservation.gang for reservation in cycle.reservations.by_gang.values() if reservation.owned]
 
 
 def _preempt_by_rules(cycle: Cycle, gang: Gang, legality: Legality) -> PendingReason | None:
     """Stop what the rules allow so that `gang` fits, and reserve the capacity; return None if that does not help."""
     state, request = cycle.state, start_request(gang)
-    if over_user_limits(state, request) or not could_ever_start(state, request):
-        return None
     rule_of = {other.id: rule for other in legality.running if (rule := legality.rule(gang, other))}
     young = {name: ms for name in rule_of if (ms := legality.protected_until_ms(state.gangs[name])) is not None}
     legal = [state.gangs[name] for name in rule_of if name not in young]
-    choice = choose(cycle, gang, cheapest_first(state, gang.shape, legal, cycle.now_ms))
+    with cycle.holds.released(only=gang.id):
+        if over_user_limits(state, request) or not could_ever_start(state, request):
+            return None
+        choice = choose(cycle, gang, lambda: cheapest_first(state, gang, legal, cycle.now_ms))
     may_reserve = choice is not None and (
         choice.victims or gang.id in cycle.reservations.by_gang or cycle.limits.may_reserve(gang)
     )
@@ -94,8 +105,7 @@ def _preemptors(cycle: Cycle, legality: Legality) -> list[Gang]:
     """Return gangs to preempt others for: first those with a reservation, which may have done so, then by priority."""
     lanes = cycle.state.pending.lanes(cycle.policy)
     queues, numbers, priorities = lanes.index.cells[[QUEUE, NUMBER, PRIORITY]]
-    owned = [r.gang for name in cycle.reservations.table.owners if (r := cycle.reservations.by_gang.get(name))]
-    found = {gang.id: gang for gang in owned if cycle.waits(gang)}
+    chosen = {gang.id: gang for gang in _owners(cycle) if cycle.waits(gang)}
     for name, members in lanes.queues.items():
         rows = np.flatnonzero(queues == members.slot)
         if not rows.size or not legality.may_preempt(name, int(priorities[rows].max())):
@@ -103,12 +113,12 @@ def _preemptors(cycle: Cycle, legality: Legality) -> list[Gang]:
         order = rows[np.lexsort((numbers[rows], -priorities[rows]))].tolist()
         entries = (entry.gang for row in order for entry in lanes.index.rows[row].entries)
         able = (gang for gang in entries if gang.is_forecastable and not gang.retries.unadmitted and cycle.waits(gang))
-        found |= {gang.id: gang for gang in islice(able, MAX_TRIES_PER_QUEUE)}
+        chosen |= {gang.id: gang for gang in islice(able, MAX_TRIES_PER_QUEUE)}
 
     def key(gang: Gang) -> tuple[bool, int, int]:
         return gang.id not in cycle.reservations.by_gang, -gang.job.spec.priority, gang.number
 
-    return sorted(found.values(), key=key)
+    return sorted(chosen.values(), key=key)
 
 
 def _preempt(cycle: Cycle, gang: Gang, victims: list[Victim], shares: Shares) -> PendingReason:
@@ -127,25 +137,28 @@ def _preempt(cycle: Cycle, gang: Gang, victims: list[Victim], shares: Shares) ->
     return PendingReason(code=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or leaving))
 
 
-def choose(cycle: Cycle, gang: Gang, order: Order) -> Choice | None:
-    """Return as few victims as `gang` needs beside what is leaving, taken in that order; None if all are too few."""
+def choose(cycle: Cycle, gang: Gang, order: Callable[[], VictimOrder]) -> Choice | None:
+    """Return as few victims as `gang` needs beside what is leaving, taken in that order; None if all are too few.
+
+    `order` is called when what is leaving has been released.
+    """
     state, shares_of = cycle.state, dict(cycle.state.allocations)
     with state.trial():
         for other in _leaving(cycle):
             state.release(other)
-        if not order.victims and not find_placement(state, start_request(gang)):
+        released = _release(cycle, gang, order())
+        if released is None:
             return None
-        released = _release(cycle, gang, order)
-        victims = [] if released is None else _give_back(cycle, gang, released, shares_of)
+        victims = _give_back(cycle, gang, released, shares_of)
         shares = find_placement(state, start_request(gang))
-    return Choice(victims, shares) if released is not None and shares else None
+    return Choice(victims, shares) if shares else None
 
 
-def _release(cycle: Cycle, gang: Gang, order: Order) -> list[Gang] | None:
+def _release(cycle: Cycle, gang: Gang, order: VictimOrder) -> list[Gang] | None:
     """Release gangs in that order, as many as should do, then as many again, until `gang` fits; None if it does not."""
     state, released = cycle.state, list[Gang]()
     while not find_placement(state, start_request(gang)):
-        more = order.victims[len(released) : 2 * len(released) or order.enough]
+        more = order.victims[len(released) : 2 * len(released) or order.first_count]
         if not more:
             return None
         for other in more:
@@ -156,19 +169,20 @@ def _release(cycle: Cycle, gang: Gang, order: Order) -> list[Gang] | None:
 
 def _give_back(cycle: Cycle, gang: Gang, released: list[Gang], shares_of: dict[str, Shares]) -> list[Gang]:
     """Put back the released gangs beside which `gang` fits, the last of the order first; return the others."""
-    placed = find_placement(cycle.state, start_request(gang)) if len(released) > MAX_EXACT else None
-    if placed:
-        released = _give_back_beside(cycle, gang, released, shares_of, placed)[::-1]
+    if len(released) > MAX_EXACT:
+        released = _give_back_beside(cycle, gang, released, shares_of)[::-1]
     if len(released) > MAX_EXACT:
         return released[::-1]
     return [other for other in reversed(released) if not _may_stay(cycle, other, gang, shares_of[other.id])]
 
 
-def _give_back_beside(
-    cycle: Cycle, gang: Gang, released: list[Gang], shares_of: dict[str, Shares], placed: Shares
-) -> list[Gang]:
-    """Put back the released gangs for which there is room beside a placement of `gang`; return the others."""
-    state, victims = cycle.state, list[Gang]()
+def _give_back_beside(cycle: Cycle, gang: Gang, released: list[Gang], shares_of: dict[str, Shares]) -> list[Gang]:
+    """Put back the released gangs for which there is room beside a placement of `gang`; return the others.
+
+    None is put back if quota, or anything but amounts on nodes, then keeps `gang` from starting.
+    """
+    state, victims, mark = cycle.state, list[Gang](), cycle.state.undo.mark()
+    placed = find_placement(state, start_request(gang)) or ()
     left = [amount.tolist() for amount in state.nodes.free]
 
     def take(shape: Shape, shares: Shares, sign: int) -> bool:
@@ -189,7 +203,10 @@ def _give_back_beside(
         else:
             take(other.shape, shares_of[other.id], -1)
             victims.append(other)
-    return victims
+    if find_placement(state, start_request(gang)):
+        return victims
+    state.undo.roll_back(mark)
+    return released[::-1]
 
 
 def _may_stay(cycle: Cycle, other: Gang, gang: Gang, shares: Shares) -> bool:

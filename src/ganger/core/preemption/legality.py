@@ -30,18 +30,27 @@ class Legality:
         running: The gangs that hold nodes, and are not about to leave them.
     """
 
-    def __init__(self, state: State, now_ms: int, ending: Collection[str], starting: Iterable[Gang] = ()) -> None:
+    def __init__(
+        self,
+        state: State,
+        now_ms: int,
+        ending: Collection[str],
+        starting: Iterable[Gang] = (),
+        owners: Iterable[Gang] = (),
+    ) -> None:
         """Create it for the state as it is.
 
         `ending` are gangs that the cycle stops already; those that it is `starting` may be stopped by a later one.
+        `owners` are pending gangs for which others were stopped: they will use what is theirs.
         """
         self._state, self._now_ms, self._rules = state, now_ms, state.document.preemption
+        self._owners = {gang.id: gang for gang in owners}
         gangs = (state.gangs[name] for name in state.allocations if name not in ending)
         self.running = [gang for gang in gangs if gang.state in ACTIVE]
         self._branches: dict[tuple[str, str], tuple[int, int] | None] = {}
         """By two queues, where their paths part."""
-        self._reclaims: dict[tuple[int, Shape], bool] = {}
-        """By queue and shape, whether it stays within its guarantee with such a gang."""
+        self._reclaims: dict[tuple[int, Shape, str], bool] = {}
+        """By queue, shape and owner, whether it stays within its guarantee with such a gang."""
         self._guaranteed: dict[int, dict[str, None]] = {}
         """By queue, the gangs in it and below it that are within its guarantee."""
         self._lowest: dict[str, int] = {}
@@ -71,7 +80,7 @@ class Legality:
         if branches is not None and self._state.tree.has_guarantees:
             if victim.id in self._within_guarantee(branches[1]):
                 return None
-            if self._rules.reclaim == GUARANTEE and self._may_reclaim(branches[0], preemptor.shape):
+            if self._rules.reclaim == GUARANTEE and self._may_reclaim(branches[0], preemptor):
                 return PreemptionRule.GUARANTEE
         if self._rules.priority == ALL or (self._rules.priority == QUEUE and branches is None):
             gap = preemptor.job.spec.priority - victim.job.spec.priority
@@ -83,22 +92,27 @@ class Legality:
             self._branches[queue, other] = self._state.tree.branches(queue, other)
         return self._branches[queue, other]
 
-    def _may_reclaim(self, index: int, shape: Shape) -> bool:
-        if (index, shape) not in self._reclaims:
-            self._reclaims[index, shape] = self._stays_within(index, shape)
-        return self._reclaims[index, shape]
+    def _may_reclaim(self, index: int, gang: Gang) -> bool:
+        key = index, gang.shape, gang.id if gang.id in self._owners else ""
+        if key not in self._reclaims:
+            self._reclaims[key] = self._stays_within(index, gang)
+        return self._reclaims[key]
 
     def protected_until_ms(self, victim: Gang) -> int | None:
         """Return until when a running gang may not be stopped since it has started lately; None if it may be now."""
         until_ms = victim.attempt.began_ms + self._rules.min_run_ms
         return until_ms if until_ms > self._now_ms else None
 
-    def _stays_within(self, index: int, shape: Shape) -> bool:
-        """Return whether a queue stays within its guarantee with a pending gang, wherever that starts."""
-        wanted, has_other_types = self._state.tree.wanted(shape), any(len(part.choices) > 1 for part in shape.parts)
-        if has_other_types and self._has_types_alone(index):
+    def _stays_within(self, index: int, gang: Gang) -> bool:
+        """Return whether a queue stays within its guarantee with a pending gang and the owners."""
+        tree = self._state.tree
+        wanted, has_other_types = tree.wanted(gang.shape), any(len(part.choices) > 1 for part in gang.shape.parts)
+        if (has_other_types and self._has_types_alone(index)) or not self._is_of_guaranteed_types(index, wanted):
             return False
-        return self._state.tree.is_guaranteed(index, wanted) and self._is_of_guaranteed_types(index, wanted)
+        below = tree.subtree(index)
+        others = [other for other in self._owners.values() if other.id != gang.id and other.queue in below]
+        demands = (wanted, *(tree.wanted(other.shape) for other in others))
+        return tree.is_guaranteed(index, tuple(map(sum, zip(*demands, strict=True))))
 
     def _is_of_guaranteed_types(self, index: int, amounts: Vector) -> bool:
         """Return False for GPUs of other types than those of which a queue is guaranteed some, if it has no others."""

@@ -5,9 +5,10 @@ again, times its GPUs. A node is freed by its gangs with the least cost for what
 for one node costs nothing on the others. Domains are those in which the pending gang has to fit.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -42,23 +43,29 @@ def _restart_ms(gang: Gang) -> int:
     return (gang.account.starting_ms + recovery_ms) // max(1, gang.attempt.generation)
 
 
-class Order(NamedTuple):
+class VictimOrder(NamedTuple):
     """Victims in the order in which to release them, and how many of them free enough nodes, if nothing else binds."""
 
     victims: list[Gang]
-    enough: int = 1
+    first_count: int = 1
 
 
-def cheapest_first(state: State, shape: Shape, victims: Iterable[Gang], now_ms: int) -> Order:
-    """Return the order of the victims for a gang of that shape; those of no use come last."""
+def cheapest_first(state: State, gang: Gang, victims: Sequence[Gang], now_ms: int) -> VictimOrder:
+    """Return the order of the victims for a pending gang; those of no use come last.
+
+    Of a gang of several parts the first decides the order, and a share of a device counts as a whole one: then the
+    choice is legal and minimal, but perhaps not the cheapest.
+    """
+    shape = gang.shape
     costs = {gang.id: cost(gang, now_ms) for gang in victims}
     by_name = {gang.id: gang for gang in victims}
-    nodes = _nodes(state, shape, costs)
+    with state.nodes.excluding(gang.avoids):
+        nodes = _nodes(state, shape, costs)
     by_domain = _cheapest_domains(state, shape, nodes, costs)
     order = dict.fromkeys(name for domain in by_domain for node in domain for name in node)
     order |= dict.fromkeys(sorted(costs, key=lambda name: (costs[name], by_name[name].number)))
     enough = sum(len(names) for names in by_domain[0][: shape.all_nodes]) if by_domain else 1
-    return Order([by_name[name] for name in order], max(1, enough))
+    return VictimOrder([by_name[name] for name in order], max(1, enough))
 
 
 @dataclass(slots=True)
@@ -123,7 +130,7 @@ def _cheapest_domains(state: State, shape: Shape, nodes: dict[int, _Node], costs
         order = list(_by_price(of_domain, costs))
         price = sum(price for price, _ in order[: shape.all_nodes])
         priced.append((len(order) < shape.all_nodes, price, [names for _, names in order]))
-    return [victims for *_, victims in sorted(priced, key=lambda one: one[:2])]
+    return [victims for *_, victims in sorted(priced, key=itemgetter(0, 1))]
 
 
 def _by_price(nodes: dict[int, _Node], costs: Costs) -> Iterator[tuple[int, list[str]]]:

@@ -215,33 +215,32 @@ class CycleReservations:
         self.postpone(moved)
         return True
 
-    def reserve_beside(self, gang: Gang, leaving: Iterable[Gang]) -> bool:
-        """Reserve the start of a gang for when others have left too, in place of its own reservation.
+    def reserve_beside(self, gang: Gang, victims: list[Gang]) -> bool:
+        """Reserve the start of a gang for when its victims have left, which end with this cycle then.
 
-        Return False, with everything as it was, if it has to wait for longer.
+        Return False, with everything as it was, if it has to wait for longer. Its own reservation is replaced, unless
+        it waits, without more victims, for gangs that are leaving already.
         """
-        before, own = (self.table, dict(self.changes), dict(self._ending)), self.by_gang.get(gang.id)
-        self._ending.update({other.id: other.notice_ms for other in leaving})
-        is_for_others, last_ms = len(self._ending) > len(before[2]), self._last_notice_ms() + LATE_MARGIN_MS
-        if own is not None and own.start_ms <= last_ms and not is_for_others:
-            return True  # it waits for those that are leaving already
-        if is_for_others:
-            self.table.owners = self.table.owners | {gang.id: None}
-        self.table = self.table.reduced([own] if own else [])
-        has_reserved = self.reserve(gang) and self.by_gang[gang.id].start_ms <= last_ms
-        if has_reserved:
+        table, changes, own = self.table, dict(self.changes), self.by_gang.get(gang.id)
+        self._ending.update({victim.id: victim.notice_ms for victim in victims})
+        last_ms = self._last_notice_ms() + LATE_MARGIN_MS
+        if own is not None and own.start_ms <= last_ms and not victims:
             return True
-        self.table, self.changes = before[:2]
-        self.table.owners = {name: None for name in self.table.owners if name != gang.id or (own and own.owned)}
-        for name in sorted(self._ending.keys() - before[2].keys()):
-            del self._ending[name]
+        self.table = table.reduced([own] if own else [])
+        if victims:
+            self.table.owners = table.owners | {gang.id: None}
+        if self.reserve(gang) and self.by_gang[gang.id].start_ms <= last_ms:
+            return True
+        self.table, self.changes = table, changes
+        for victim in victims:
+            del self._ending[victim.id]
         return False
 
     def _last_notice_ms(self) -> int:
         """Return when the last notice ends of the gangs that are leaving; now if none is."""
         leaving = self.state.timers.in_transition.values()
         ends_ms = [gang.attempt.notice_until_ms for gang in leaving if gang.state in LEAVING]
-        return max(self.now_ms, *ends_ms, *(self.now_ms + notice_ms for notice_ms in self._ending.values()), 0)
+        return max([self.now_ms, *ends_ms, *(self.now_ms + notice_ms for notice_ms in self._ending.values())])
 
     @contextmanager
     def _without(self, reservations: list[Reservation]) -> Iterator[None]:
