@@ -243,7 +243,9 @@ def test_a_dry_run_names_what_it_would_preempt() -> None:
     ]
     plan = {"starts_now": False, "preempted": preempted, "reason": None, "forecast": None}
     assert dry_run_start_text(plan, T0) == (
-        "within 4.0s, would preempt train-0, train-1, train-2 and 2 more (by guarantee; 5m 00s of work not saved yet)"
+        "would preempt train-0, train-1, train-2 and 2 more (guarantee; up to 4.0s of notice; 5m 00s of unsaved work)"
     )
     last = {"job": "a", "rule": "priority", "notice_ms": 0, "unsaved_ms": 0}
-    assert dry_run_start_text(plan | {"preempted": [last]}, T0) == "would preempt a (by priority; no unsaved work)"
+    assert dry_run_start_text(plan | {"preempted": [last]}, T0) == (
+        "would preempt a (priority; without a notice; no unsaved work)"
+    )

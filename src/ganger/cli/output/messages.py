@@ -188,9 +188,9 @@ def _preemption_text(preempted: list[Record]) -> str:
     listed = ", ".join(names[:MAX_PREEMPTED]) + f" and {len(names) - MAX_PREEMPTED} more" * (len(names) > MAX_PREEMPTED)
     rules = sorted({job["rule"] for job in preempted})
     notice_ms, unsaved_ms = max(job["notice_ms"] for job in preempted), sum(job["unsaved_ms"] for job in preempted)
-    notice = f"within {format_duration(notice_ms)}, " if notice_ms else ""
-    unsaved = f"{format_duration(unsaved_ms)} of work not saved yet" if unsaved_ms else "no unsaved work"
-    return f"{notice}would preempt {listed} (by {' and '.join(rules)}; {unsaved})"
+    notice = f"up to {format_duration(notice_ms)} of notice" if notice_ms else "without a notice"
+    unsaved = f"{format_duration(unsaved_ms)} of unsaved work" if unsaved_ms else "no unsaved work"
+    return f"would preempt {listed} ({', '.join(rules)}; {notice}; {unsaved})"
 
 
 def start_range_text(forecast: Record, now_ms: int, latest_ms: int | None = None) -> str:
