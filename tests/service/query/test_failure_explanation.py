@@ -1,4 +1,4 @@
-"""What `explain` says of a job that has failed, or has failed before: by its cause."""
+"""Explanations of jobs that have failed, or have failed before: by cause."""
 
 import pytest
 

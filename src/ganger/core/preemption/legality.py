@@ -11,16 +11,13 @@ guarantee from no gang that runs, and a gang that was started by rule 1 keeps it
 
 from collections.abc import Collection, Iterable
 from itertools import chain
-from typing import Final
 
-from ganger.core.queues.quota import Vector, nominal
+from ganger.core.queues.quota import RESOURCES, Vector
 from ganger.core.state.gang import ACTIVE, Gang
 from ganger.core.state.state import State
 from ganger.model.decision import PreemptionRule
 from ganger.model.policy import ALL, GUARANTEE, QUEUE
 from ganger.model.shape import Shape
-
-NOTHING: Final[dict[str, None]] = {}
 
 
 class Legality:
@@ -87,6 +84,11 @@ class Legality:
             return PreemptionRule.PRIORITY if gap >= self._rules.priority_gap else None
         return None
 
+    def protected_until_ms(self, victim: Gang) -> int | None:
+        """Return until when a running gang may not be stopped since it has started lately; None if it may be now."""
+        until_ms = victim.attempt.began_ms + self._rules.min_run_ms
+        return until_ms if until_ms > self._now_ms else None
+
     def _parting(self, queue: str, other: str) -> tuple[int, int] | None:
         if (queue, other) not in self._branches:
             self._branches[queue, other] = self._state.tree.branches(queue, other)
@@ -97,11 +99,6 @@ class Legality:
         if key not in self._reclaims:
             self._reclaims[key] = self._stays_within(index, gang)
         return self._reclaims[key]
-
-    def protected_until_ms(self, victim: Gang) -> int | None:
-        """Return until when a running gang may not be stopped since it has started lately; None if it may be now."""
-        until_ms = victim.attempt.began_ms + self._rules.min_run_ms
-        return until_ms if until_ms > self._now_ms else None
 
     def _stays_within(self, index: int, gang: Gang) -> bool:
         """Return whether a queue stays within its guarantee with a pending gang and the owners."""
@@ -117,14 +114,14 @@ class Legality:
     def _is_of_guaranteed_types(self, index: int, amounts: Vector) -> bool:
         """Return False for GPUs of other types than those of which a queue is guaranteed some, if it has no others."""
         tree = self._state.tree
-        of_types = range(len(tree.resources) - len(tree.types), len(tree.resources))
+        of_types = range(len(RESOURCES), len(tree.resources))
         covered = sum(amounts[r] for r in of_types if tree.guaranteed[index][r])
         return covered >= amounts[0] or not self._has_types_alone(index)
 
     def _has_types_alone(self, index: int) -> bool:
         """Return whether what a queue and those below it are guaranteed of GPUs is of certain types."""
         tree = self._state.tree
-        return any(tree.guaranteed[index][-len(tree.types) :] if tree.types else ()) and not any(
+        return any(tree.guaranteed[index][len(RESOURCES) :]) and not any(
             tree.queues[tree.index[name]].nominal.gpus for name in tree.subtree(index)
         )
 
@@ -136,7 +133,7 @@ class Legality:
     def _find_within_guarantee(self, index: int) -> dict[str, None]:
         tree, guaranteed = self._state.tree, self._state.tree.guaranteed[index]
         if not any(guaranteed):
-            return NOTHING
+            return {}
         below = tree.subtree(index)
         members = sorted(
             (gang for gang in self.running if gang.queue in below),
@@ -145,19 +142,10 @@ class Legality:
         used, within = [0] * len(guaranteed), dict[str, None]()
         for gang in members:
             charge = self._state.quota_charges[gang.id]
-            limited = self._limited(index, charge)
+            limited = tree.limited(index, charge)
             if not limited or not self._is_of_guaranteed_types(index, charge):
                 continue
             if all(used[r] + charge[r] <= guaranteed[r] for r in limited):
                 within[gang.id] = None
                 used = [before + amount for before, amount in zip(used, charge, strict=True)]
         return within
-
-    def _limited(self, index: int, amounts: Vector) -> list[int]:
-        """Return the resources among these of which a queue is guaranteed some, or has a quota."""
-        tree = self._state.tree
-        return [
-            r
-            for r, name in enumerate(tree.resources)
-            if amounts[r] and (tree.guaranteed[index][r] or nominal(tree.queues[index], name) is not None)
-        ]

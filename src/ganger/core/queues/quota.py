@@ -144,16 +144,18 @@ class QueueTree:
         paths = self.path_below_root[self.index[name]], self.path_below_root[self.index[other]]
         return next((pair for pair in zip(*paths, strict=False) if pair[0] != pair[1]), None)
 
+    def limited(self, index: int, amounts: Vector) -> list[int]:
+        """Return the resources among these of which a queue is guaranteed some, or has a quota."""
+        guaranteed, queue = self.guaranteed[index], self.queues[index]
+        names = enumerate(self.resources)
+        return [r for r, name in names if amounts[r] and (guaranteed[r] or nominal(queue, name) is not None)]
+
     def is_guaranteed(self, index: int, demand: Vector) -> bool:
         """Return whether a queue and those below it stay within what it is guaranteed if they use that much more.
 
         Only resources count of which a quota is set there.
         """
-        limited = [
-            r
-            for r, name in enumerate(self.resources)
-            if demand[r] and (self.guaranteed[index][r] or nominal(self.queues[index], name) is not None)
-        ]
+        limited = self.limited(index, demand)
         used = (self.usage[r][index] + self._kept_below(index, r) for r in limited)
         return bool(limited) and all(
             in_use + demand[r] <= self.guaranteed[index][r] for r, in_use in zip(limited, used, strict=True)
