@@ -15,6 +15,10 @@
 #   make bench   the figures, one file of a folder of bench/ each (NAMES="cli_help install" picks some)
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
 #   make cluster-down  nothing of it is left
+#   make operators  other people's controllers (JobSet, Kubeflow, Ray ...), once, for the tests of the gangs that they create
+#   make chart   the Helm chart in build/chart, written from the manifests, and linted; builds Helm once (3 minutes, Go)
+#   make minio   the S3-compatible service that tests of the durable store run against, from its Go module
+#   make devices the driver of DRA devices for tests on real nodes, from its Go module
 #   make dist    wheels and sdists in dist/, of plug-ins too, checked, and a job run from them in a fresh environment
 #   make docs    write again what pages, schemas and definitions take from the code
 #   make way-of-a-job  trace real jobs and write docs/explanation/way-of-a-job.md; on Kubernetes too where a test cluster
@@ -35,7 +39,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint check test test-gpu test-cluster test-long demo bench cluster cluster-down dist docs way-of-a-job site lock
+.PHONY: setup setup-torch lint check test test-gpu test-cluster test-long demo bench cluster cluster-down operators chart minio devices dist docs way-of-a-job site lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -80,12 +84,13 @@ test: $(SETUP) $(TORCH_SETUP)
 test-gpu:
 	$(PYTHON) -m pytest -m gpu tests/gpu
 
+# Waiting for the one controller of the cluster is not the time of a test.
 test-cluster: $(SETUP) $(TORCH_SETUP)
 	$(BIN)/python -m tools.testcluster run -- $(BIN)/python -m pytest -m cluster \
-		-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+		-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -o timeout_func_only=true
 
 test-long: $(SETUP)
-	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py
+	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py tests/train/test_fence.py
 	GANGER_TEST_LONG=1 $(BIN)/python -m pytest -k "any_ or forged" \
 		tests/launcher/launcher_server/test_message_schema.py tests/launcher/protocol/test_forged_input.py \
 		tests/local/test_facts.py tests/engine/eventlog/test_damaged_rows.py
@@ -103,6 +108,18 @@ cluster: $(SETUP)
 
 cluster-down: $(SETUP)
 	@$(BIN)/python -m tools.testcluster down
+
+operators: $(SETUP)
+	$(BIN)/python -m tools.operators
+
+chart: $(SETUP)
+	$(BIN)/python -m tools.chart build/chart
+
+minio: $(SETUP)
+	$(BIN)/python -m tools.minio
+
+devices: $(SETUP)
+	$(BIN)/python -m tools.devicedriver
 
 dist: $(SETUP)
 	rm -rf dist
@@ -135,6 +152,6 @@ lock: $(SETUP)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) pyproject.toml -o requirements/base.txt
 	$(COMPILE) pyproject.toml requirements/dev.in -c requirements/base.txt -o requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra kubernetes -c requirements/dev.txt -o requirements/kubernetes.txt
+	$(COMPILE) pyproject.toml --extra kubernetes --extra s3 -c requirements/dev.txt -o requirements/kubernetes.txt
 	$(COMPILE) pyproject.toml requirements/torch.in -c requirements/dev.txt -o requirements/torch.txt
 	$(foreach name,$(FRAMEWORKS),$(COMPILE) requirements/$(name).in -o requirements/$(name).txt &&) true

@@ -29,7 +29,8 @@ TORCH_BIN = ROOT / ".venv-torch" / "bin"
 @contextmanager
 def state_directory() -> Iterator[dict[str, str]]:
     """Yield the environment of a new state directory; at the end, stop its server and remove everything."""
-    with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
+    # Launchers of a job that is being stopped write there until it is cleared.
+    with tempfile.TemporaryDirectory(prefix="ganger-bench-", ignore_cleanup_errors=True) as name:
         environment = {**os.environ, "GANGER_HOME": f"{name}/home", "NO_COLOR": "1"}
         try:
             yield environment

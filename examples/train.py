@@ -1,7 +1,7 @@
 """Train a small transformer on synthetic text: an ordinary data-parallel PyTorch script that ganger can resume.
 
 Runs as `ganger run --framework torch --nodes 2 --nproc-per-node 2 -- python train.py`, under torchrun, or alone. The
-five marked calls are ganger's; outside ganger they do nothing. The batch of a step depends on the step and the rank
+six marked calls are ganger's; outside ganger they do nothing. The batch of a step depends on the step and the rank
 alone, so a resumed run computes what an uninterrupted one computes.
 """
 
@@ -111,12 +111,14 @@ def main() -> None:
         optimizer.step()
         train.report(step=step, loss=mean_loss, total_steps=args.steps)  # ganger: progress, seen in `ganger get`
         is_periodic = step % args.checkpoint_steps == args.checkpoint_steps - 1
-        must_save = train.should_checkpoint() or is_periodic  # ganger: asked to save? The same on every rank
+        is_asked = train.should_checkpoint()  # ganger: asked to save? The same on every rank
         if rank == 0:
             if step % 20 == 0 or step == args.steps - 1:
                 print(f"step {step} loss {mean_loss:.4f}", flush=True)
-            if must_save:
+            if is_asked or is_periodic:
                 save(step, model, optimizer)
+        if is_asked and train.notice():  # ganger: it was the last save of this attempt
+            break
         time.sleep(args.pause)
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -83,8 +83,11 @@ def main() -> None:
         if rank == 0 and (step % 20 == 0 or step == args.steps - 1):
             print(f"step {step} loss {float(mean_loss):.6f}", flush=True)
         is_periodic = step % args.checkpoint_steps == args.checkpoint_steps - 1
-        if train.should_checkpoint() or is_periodic:  # ganger: asked to save? The same on every rank
+        is_asked = train.should_checkpoint()  # ganger: asked to save? The same on every rank
+        if is_asked or is_periodic:
             save(step, model, optimizer)
+        if is_asked and train.notice():  # ganger: it was the last save of this attempt
+            break
     dist.destroy_process_group()
 
 

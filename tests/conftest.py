@@ -28,5 +28,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         call = getattr(item, "callspec", None)
         fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
-        if "real_cluster" in fixtures or (call is not None and "real" in call.params.values()):
+        if {"real_cluster", "own_cluster"} & {*fixtures} or (call is not None and "real" in call.params.values()):
             item.add_marker("cluster")

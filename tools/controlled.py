@@ -5,14 +5,16 @@ cluster, so there is one at a time; a second one waits.
 """
 
 import fcntl
+import http.client
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,25 +37,42 @@ class Controlled:
 
     Attributes:
         folder: its state directory and output.
+        store: its durable store.
         listens: HOST:PORT of its REST interface.
     """
 
-    def __init__(self, on: Cluster, folder: Path) -> None:
+    def __init__(self, on: Cluster, folder: Path, url: str = "") -> None:
+        """Prepare a controller. url: the API server's, or of a proxy that forwards to it."""
         self.on, self.namespace = on, f"gangs-{os.getpid()}"
         self.home = Home(folder / "home")
-        self._printed = folder / "log"
-        self._kubeconfig = _kubeconfig(on, folder / "controller.kubeconfig")
+        self._printed, self.store = folder / "log", folder / "store"
+        self._kubeconfig = _kubeconfig(on, folder / "controller.kubeconfig", url)
         self._launcher_address, self.listens = self._places()
         self._process: subprocess.Popen[bytes] | None = None
         self._lent: list[str] = []
 
-    def start(self, *, elsewhere: bool = False) -> None:
-        """Start a controller; `elsewhere`: at another address, with nothing of the previous one's state directory."""
-        if elsewhere:
-            self.home = Home(self.home.path.with_name(f"{self.home.path.name}-next"))
-            self._launcher_address, self.listens = self._places()
+    def start(self) -> None:
+        """Start a controller."""
         self._launch()
         until(self.serves, f"the controller to serve: {self.log}")
+
+    def stand_by(self) -> None:
+        """Start a controller while another one leads, with nothing of an earlier one's state directory or address."""
+        self.home = Home(self.home.path.with_name(f"{self.home.path.name}-next"))
+        self._launcher_address, self.listens = self._places()
+        self._launch()
+        until(lambda: self.get("/healthz")[0] == http.HTTPStatus.OK, "the controller to stand by")
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body of a request to its REST interface without a token; 0 without an answer."""
+        connection = http.client.HTTPSConnection(self.listens, context=ssl._create_unverified_context())
+        try:
+            with closing(connection):
+                connection.request("GET", path)
+                response = connection.getresponse()
+                return response.status, response.read().decode()
+        except OSError:
+            return 0, ""
 
     @contextmanager
     def restarted_on_exit(self) -> Iterator[None]:
@@ -76,6 +95,7 @@ class Controlled:
     def _launch(self) -> None:
         command = [sys.executable, "-P", "-m", "ganger.controller", "--home", str(self.home.path)]
         command += ["--kubeconfig", str(self._kubeconfig), "--namespace", OWN]
+        command += ["--store", str(self.store)]
         command += ["--launcher-address", self._launcher_address, "--listen", self.listens, "--image", BASE_IMAGE]
         with self._printed.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -161,6 +181,17 @@ class Controlled:
         if self._lent:
             self.on.kubectl("delete", "persistentvolume", *self._lent)
 
+    def drain(self, node: str, job: str) -> None:
+        """Evict the pods of a job from a node, once the controller has observed that the node is cordoned.
+
+        Watches of two resources have no order: an eviction that comes first is one from a node in service.
+        """
+        self.on.kubectl("cordon", node)
+        states = {"name": node, "state": "cordoned"}
+        until(lambda: any(states.items() <= row.items() for row in self.client.nodes()), f"{node} to be cordoned")
+        drain = ("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=90s")
+        self.on.kubectl(*drain, "--pod-selector", f"ganger.dev/job={job}")
+
     def status(self, name: str) -> Any:
         """Return the status of a GangJob."""
         return json.loads(self.kubectl("get", "gangjob", name, "-o", "json")).get("status", {})
@@ -172,8 +203,14 @@ class Controlled:
 
     def wait(self, name: str, *phases: str) -> Any:
         """Return the status once its phase is one of these."""
-        until(lambda: self.status(name).get("phase") in phases, f"{name} to be {' or '.join(phases)}: {self.log}")
+        waited_for = f"{name} to be {' or '.join(phases)}: "
+        until(lambda: self.status(name).get("phase") in phases, waited_for, lambda: self._state(name))
         return self.status(name)
+
+    def _state(self, name: str) -> str:
+        """Return the status of a GangJob, its pods and their events, and the end of the controller's output."""
+        of_pods = [json.dumps(pod["status"]) for pod in self.pods(name).values()]
+        return "\n".join((json.dumps(self.status(name)), *of_pods, self.kubectl("get", "events"), self.log))
 
     @property
     def log(self) -> str:
@@ -190,11 +227,11 @@ def alone(on: Cluster) -> Iterator[None]:
 
 
 @contextmanager
-def controlled(on: Cluster, folder: Path) -> Iterator[Controlled]:
-    """Run a controller, and remove everything but the definitions at the end."""
+def controlled(on: Cluster, folder: Path, url: str = "") -> Iterator[Controlled]:
+    """Run a controller, and remove everything but the definitions at the end. url: of a proxy of the API server."""
     with alone(on):
         install(on, printed("--outside"))
-        system = Controlled(on, folder)
+        system = Controlled(on, folder, url)
         on.kubectl("create", "namespace", system.namespace)
         try:
             system.start()
@@ -224,12 +261,14 @@ def install(on: Cluster, objects: list[Any]) -> None:
     on.kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in defined))
 
 
-def _kubeconfig(on: Cluster, path: Path) -> Path:
+def _kubeconfig(on: Cluster, path: Path, url: str) -> Path:
     """Write a kubeconfig of the controller's account."""
     config = json.loads(on.kubectl("config", "view", "--raw", "--output=json"))
     token = on.kubectl("create", "token", ACCOUNT, "--namespace", OWN, "--duration=4h").strip()
     (user,) = config["users"]
     user["user"] = {"token": token}
+    if url:
+        config["clusters"][0]["cluster"] = {"server": url}
     path.touch(0o600)
     path.write_text(json.dumps(config))
     return path

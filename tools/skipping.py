@@ -41,3 +41,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._skipping.skipped_s
+
+    def stall(self, for_s: float) -> None:
+        """Let time pass while nothing on the loop runs."""
+        self._skipping.skipped_s += for_s

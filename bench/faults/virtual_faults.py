@@ -22,7 +22,9 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.evidence import PythonError
-from ganger.model.job import Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.retry_spec import Limits, Retry
 from ganger.model.units import DAY_MS
 from ganger.registry import policies
 

@@ -7,7 +7,7 @@ and by tests in tests/kubernetes with small ones.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,8 @@ from typing import Any, Final
 from bench.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
+from ganger.backends.kubernetes.repair.hook_jobs import HookJobs
+from ganger.controller.durable.event_archive import Begin, continued
 from ganger.controller.jobs.ended_jobs import load_ended
 from ganger.controller.jobs.job_events import JobEvents
 from ganger.controller.object_log import ObjectLog, ObjectSink
@@ -32,7 +34,8 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import Submitted
-from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.job_sections.retry_spec import Retry
 from ganger.ports import Clock
 from ganger.registry import order
 from tools.fakeapi import FakeApi
@@ -58,6 +61,7 @@ CRD: Final = {
 }
 OFFER: Final = {"allocatable": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}}
 BEGIN_MS: Final = 1_767_225_600_000
+NAMESPACE: Final = "default"
 POLL_S: Final = 0.02
 """Interval between two checks for new events."""
 
@@ -147,11 +151,14 @@ async def controller(
     clock: Clock | None = None,
     *,
     writes_events: bool = False,
+    win: Callable[[], Awaitable[None]] | None = None,
+    begin: Begin | None = None,
 ) -> AsyncIterator[Controlled]:
     """Run a controller that leads for the duration of the context and then vanishes as if killed.
 
     `policies` is the reconciler of queue and policy objects; None selects the built-in ones. `may_act` returns whether
-    the controller leads. `clock` is the loop's clock; None selects the event loop's time.
+    the controller leads. `clock` is the loop's clock; None selects the event loop's time. `win` waits until it leads:
+    until then it is a standby, which follows the cluster. `begin`: what its numbers continue.
     """
     event_loop = asyncio.get_running_loop()
     clock = clock or _Clock()
@@ -159,12 +166,17 @@ async def controller(
     launcher.write_bytes(b"never run here")
     async with ApiClient(access, PROGRAM) as api:
         entry = LauncherEndpoint(address="198.18.0.1:7443", certificate="none is needed", key=b"k")
-        backend = KubernetesBackend(api, PodBootstrap(api, launcher, entry, "python:3.13-slim"), launch_plans, may_act)
+        bootstrap = PodBootstrap(api, launcher, entry, "python:3.13-slim")
+        backend = KubernetesBackend(api, bootstrap, launch_plans, may_act)
+        backend.hooks = HookJobs(api, NAMESPACE, bootstrap.image, backend.marks, may_act)
         following = event_loop.create_task(backend.run())
         await backend.wait_synced()
+        if win is not None:
+            await win()
+            await backend.refresh()
         policy = policy_from_dict({}, "nothing").document if policies is None else await policies.policy_in_force()
         usage = {} if policies is None else policies.usage()
-        image = restore(backend, policy, usage).image
+        image = continued(restore(backend, policy, usage).image, begin)
 
         def write_status(name: str, status: dict[str, Any], *, soon: bool) -> None:
             event_loop.call_soon(partial(backend.write_status, name, status, soon=soon))
@@ -172,11 +184,13 @@ async def controller(
         observed = dict[str, int]()
         on_written = (lambda *_: None) if policies is None else policies.trigger.on_written
         events = JobEvents(api, backend.job, may_act)
-        sink = ObjectSink(write_status, observed, on_written, events.record if writes_events else lambda *_: None)
+        notices = events.record if writes_events else lambda *_: None
+        sink = ObjectSink(write_status, observed, on_written, notices, backend.write_mark)
         log = ObjectLog(folder / "ganger.db", image, sink, load_ended(backend.jobs))
         loop = Loop(log, backend, order, clock, "0")
         loop.open()
         tasks = [following, event_loop.create_task(_run_cycles(loop, clock)), event_loop.create_task(events.run())]
+        tasks.append(event_loop.create_task(backend.hooks.run()))
         if policies is not None:
             figures = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
             tasks.append(event_loop.create_task(figures.run()))

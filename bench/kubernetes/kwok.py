@@ -1,7 +1,8 @@
 """A real API server whose nodes are only objects (KWOK), and one controller in a process of its own; not a bench.
 
-Used by `many_jobs`, `idle_pending`, `restart_controller` and `waiting_jobs`. etcd, the API server, the controller and
-everything between them are real; nodes and kubelets are not: a bound pod is reported as running, but nothing runs.
+Used by `many_jobs`, `idle_pending`, `restart_controller`, `hand_over` and `waiting_jobs`. etcd, the API server, the
+controller and everything between them are real; nodes and kubelets are not: a bound pod is reported as running, but
+nothing runs.
 """
 
 import asyncio
@@ -69,20 +70,26 @@ class Controller:
         """True once it leads."""
         return " serves " in self.log.read_text()
 
+    @property
+    def stands_by(self) -> bool:
+        """True once it has a warm cache."""
+        return "standing by" in self.log.read_text()
+
     async def wait_leading(self) -> None:
         """Wait until it leads.
 
         Raises RuntimeError with the end of its log if it exits or does not lead in time.
         """
         try:
-            await until(lambda: self.leads or not self._is_running, "a leader")
+            await until(lambda: self.leads or not self.runs, "a leader")
         except TimeoutError:
             raise RuntimeError(f"no leader within {WITHIN_S:g} s; its log: {self._log_tail}") from None
         if not self.leads:
             raise RuntimeError(f"the controller ended before it led; its log: {self._log_tail}")
 
     @property
-    def _is_running(self) -> bool:
+    def runs(self) -> bool:
+        """True until the process has ended."""
         return self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE
 
     @property

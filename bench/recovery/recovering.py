@@ -30,6 +30,15 @@ SCRIPT = str(ROOT / "bench" / "recovery" / "stepping.py")
 FOREVER = "1000000"
 JOB = "stepping"
 NODES = "nodes: [{name: n1, cpu: 2}, {name: n2, cpu: 2}, {name: n3, cpu: 2}]\n"
+TRAINING = """\
+name: {name}
+framework: torch
+nodes: 2
+nproc_per_node: 2
+run: [python, {script}, {folder}/steps, "{steps}"]
+checkpoint: {{dir: {folder}/saved}}
+warm: {warm}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +62,26 @@ Fault = Callable[[Victim], Callable[[], object]]
 """Harms the job; returns the function that undoes the harm when the job has recovered."""
 
 
-def measure_recoveries(name: str, fault: Fault, faults: int = FAULTS) -> list[Figure]:
-    """Return the figures of that many recoveries against a bare cold start and 2 s, and of their losses."""
+def measure_recoveries(name: str, fault: Fault, bar_s: float | None = None) -> list[Figure]:
+    """Return the figures of many recoveries against a bare cold start and 2 s, and of their losses.
+
+    With `bar_s` the ranks are warm, and a recovery may take that long.
+    """
     wall_s(["make", "setup-torch"])
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder_name:
         folder = Path(folder_name)
         bare = [cold_start_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2)]
-        recoveries = _under_ganger(folder / "ganger", fault, faults)
+        recoveries = _under_ganger(folder / "ganger", fault, is_warm=bar_s is not None)
         bare += [cold_start_s(folder / f"bare-{number}") for number in range(BARE_RUNS // 2, BARE_RUNS)]
         survived = losses(folder / "ganger" / "steps")
         expected = uninterrupted(folder / "uninterrupted", max(survived) + 1)
-    return [*recovery_figures(name, recoveries, bare, SLACK_S), loss_figure(name, survived, expected)]
+    return [*recovery_figures(name, recoveries, bare, SLACK_S, bar_s), loss_figure(name, survived, expected)]
 
 
-def recovery_figures(name: str, recoveries: list[float], bare: list[float], slack_s: float) -> list[Figure]:
-    """Return the worst recovery, which may take `slack_s` longer than a bare cold start."""
+def recovery_figures(
+    name: str, recoveries: list[float], bare: list[float], slack_s: float, bar_s: float | None = None
+) -> list[Figure]:
+    """Return the worst recovery, which may take `slack_s` longer than a bare cold start, or `bar_s`."""
     floor = statistics.median(bare)
     worst = Figure(
         name=f"{name}_worst",
@@ -75,7 +89,7 @@ def recovery_figures(name: str, recoveries: list[float], bare: list[float], slac
         samples=tuple(recoveries),
         value=max(recoveries),
         op="<=",
-        bar=floor + slack_s,
+        bar=floor + slack_s if bar_s is None else bar_s,
         floor=floor,
     )
     return [worst, median("bare_cold_start", "s", bare)]
@@ -87,17 +101,18 @@ def loss_figure(name: str, survived: dict[int, str], expected: dict[int, str]) -
     return Figure(name=f"{name}_losses", unit="steps that differ", samples=(wrong,), value=wrong, op="==", bar=0.0)
 
 
-def _under_ganger(folder: Path, fault: Fault, faults: int) -> list[float]:
+def _under_ganger(folder: Path, fault: Fault, *, is_warm: bool) -> list[float]:
     folder.mkdir()
-    out, topology = folder / "steps", folder / "nodes.yaml"
+    job, topology = folder / "job.yaml", folder / "nodes.yaml"
     topology.write_text(NODES)
+    warm = "true" if is_warm else "false"
+    job.write_text(TRAINING.format(name=JOB, script=SCRIPT, folder=folder, steps=FOREVER, warm=warm))
     with state_directory() as environment:
         environment["PATH"] = f"{TORCH_BIN}:{environment['PATH']}"
         ganger(environment, "server", "start", "--topology", str(topology))
-        flags = ["--framework", "torch", "--nodes", "2", "--nproc-per-node", "2", "--checkpoint", str(folder / "saved")]
-        ganger(environment, "submit", "--name", JOB, *flags, "--", "python", SCRIPT, str(out), FOREVER)
-        victim = Victim(Client(home(environment)).connect(), out, random.Random(3))
-        taken = [_recovery_s(victim, fault) for _ in range(faults)]
+        ganger(environment, "submit", "-f", str(job))
+        victim = Victim(Client(home(environment)).connect(), folder / "steps", random.Random(3))
+        taken = [_recovery_s(victim, fault) for _ in range(FAULTS)]
         ganger(environment, "stop", JOB)
     return taken
 
@@ -115,8 +130,9 @@ def _recovery_s(victim: Victim, fault: Fault) -> float:
 class Watch:
     """Waits for a job to step past a checkpoint, then tells apart the steps of a new attempt."""
 
-    def __init__(self, out: Path) -> None:
-        self._out = out
+    def __init__(self, out: Path, ranks: int = RANKS) -> None:
+        """Wait; the next attempt will have that many ranks."""
+        self._out, self._ranks = out, ranks
         step_count = len(times(out))
         until(lambda: len(times(out)) >= step_count + 50, "it does not step")
         self._started_ranks = sum(line[0] == "pid" for line in lines(out))
@@ -131,13 +147,15 @@ class Watch:
         # torchrun may need two restarts for one failure: its new ranks can meet the old ones in its store.
         rows = lines(self._out)
         starts = [index for index, line in enumerate(rows) if line[0] == "pid"][self._started_ranks :]
-        return [float(line[1]) for line in rows[starts[-1] :] if line[0] == "step"] if len(starts) >= RANKS else []
+        return (
+            [float(line[1]) for line in rows[starts[-1] :] if line[0] == "step"] if len(starts) >= self._ranks else []
+        )
 
 
-def cold_start_s(folder: Path) -> float:
-    """Return the seconds from starting four processes by hand to their first step."""
+def cold_start_s(folder: Path, ranks: int = RANKS) -> float:
+    """Return the seconds from starting that many processes by hand to their first step."""
     started = time.time()
-    with _by_hand(folder, FOREVER) as (out, _):
+    with _by_hand(folder, FOREVER, ranks=ranks) as (out, _):
         until(lambda: bool(times(out)), f"{folder / 'log'} has no step")
         return times(out)[0] - started
 
@@ -151,14 +169,14 @@ def uninterrupted(folder: Path, steps: int) -> dict[int, str]:
 
 
 @contextmanager
-def _by_hand(folder: Path, *arguments: str) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
-    """Run four ranks without ganger; yield the file they write and their processes."""
+def _by_hand(folder: Path, *arguments: str, ranks: int = RANKS) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
+    """Run some ranks without ganger; yield the file they write and their processes."""
     folder.mkdir()
     out = folder / "steps"
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(RANKS)}
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
     command = [TORCH_BIN / "python", SCRIPT, str(out), *arguments]
     with (folder / "log").open("wb") as log:
-        ranks = [
+        processes = [
             subprocess.Popen(
                 command,
                 cwd=folder,
@@ -166,12 +184,12 @@ def _by_hand(folder: Path, *arguments: str) -> Iterator[tuple[Path, list[subproc
                 stdout=log,
                 stderr=log,
             )
-            for rank in range(RANKS)
+            for rank in range(ranks)
         ]
         try:
-            yield out, ranks
+            yield out, processes
         finally:
-            for process in ranks:
+            for process in processes:
                 process.kill()
                 process.wait()
 
@@ -200,7 +218,7 @@ def until(holds: Callable[[], bool], otherwise: str, deadline_s: float = DEADLIN
         time.sleep(0.05)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

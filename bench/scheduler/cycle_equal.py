@@ -10,7 +10,8 @@ import statistics
 from bench.measure import Figure, median
 from bench.scheduler.fleet import GPUS, ORIGIN, Fleet
 from ganger.model import event as e
-from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Resources
+from ganger.model.job import GpuRequest, Job, JobSpec, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.units import DAY_MS, HOUR_MS
 from ganger.policies import dynamic
 

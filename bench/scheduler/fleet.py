@@ -18,7 +18,8 @@ from ganger.engine.loop import collection_paused
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan, Start, Stop
-from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Limits, Origin, Resources
+from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import GIB_BYTES, MINUTE_MS
 
@@ -50,6 +51,7 @@ class Fleet:
     gangs: int = 100_000
     queues: int = 40
     users: int = 500
+    elastic: int = 0
     now_ms: int = BEGIN_MS
     state: State = field(default_factory=State)
     running: list[str] = field(default_factory=list)
@@ -75,6 +77,7 @@ class Fleet:
         spec = JobSpec(
             queue=f"q{queue:02}",
             nodes=nodes,
+            max_nodes=2 * nodes if self.submitted < self.elastic else None,
             priority=chance.choice(PRIORITIES),
             resources=Resources(gpu=GpuRequest(count=gpus), cpu_milli=1000 * cpus, memory_bytes=16 * GIB_BYTES * gpus),
             limits=Limits(time_ms=chance.choice(LIMITS_MS)),
@@ -102,6 +105,14 @@ class Fleet:
                 self.running.append(decision.gang)
             elif isinstance(decision, Stop) and (left := self.state.gangs[decision.gang].attempt.left):
                 self.step(e.Cleared(gang=decision.gang, generation=decision.generation, nodes=tuple(left)))
+
+    def first_s(self) -> float:
+        """Return the CPU time of the first cycle, and carry it out."""
+        before = time.process_time()
+        planned = self.cycle()
+        taken_s = time.process_time() - before
+        self.decide(planned)
+        return taken_s
 
     def next_s(self) -> float:
         """Return the CPU time of one event, a second later, and of the cycle after it.

@@ -18,7 +18,7 @@ from ganger.model.affinity import Affinity, Expression, Operator, Preference, Te
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Plan, Start
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Role
-from ganger.model.placement_spec import Placement, Slice
+from ganger.model.job_sections.placement_spec import Placement, Slice
 from ganger.model.units import GIB_BYTES
 from ganger.registry import policies
 

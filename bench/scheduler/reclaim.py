@@ -16,7 +16,8 @@ from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop
-from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.policy import GUARANTEE, Preemption
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import DAY_MS, GIB_BYTES, HOUR_MS

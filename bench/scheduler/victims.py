@@ -12,19 +12,18 @@ from typing import Final
 
 from bench.measure import Figure
 from bench.scheduler.reclaim import AT_MS, DAY, GPUS, gpus_of, node_of, start, step
-from ganger.core.cycle.cycle import Cycle
-from ganger.core.cycle.preemption import choose
 from ganger.core.preemption.legality import Legality
 from ganger.core.preemption.victim_order import VictimOrder, cheapest_first, cost
+from ganger.core.preemption.victim_search import Leaving, choose
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import NodeShare
-from ganger.model.job import Checkpoint, Job, JobSpec, Origin
+from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.policy import GUARANTEE, Preemption
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import DAY_MS, HOUR_MS
-from ganger.registry import policies
 
 NODES: Final = 2_000
 CLUSTERS: Final = 20
@@ -47,16 +46,16 @@ def _lost(seed: int) -> tuple[int, int]:
     state = _full(random.Random(seed))
     spec = JobSpec(run="train", queue="owner", nodes=128, resources=gpus_of(GPUS), limits=DAY)
     step(state, e.Submitted(job=Job(id="gang", user="ada", spec=spec, origin=Origin(directory="/"))), NOW_MS)
-    gang, cycle = state.gangs["gang"], Cycle(state, NOW_MS, policies()["dynamic"])
-    legality = Legality(state, NOW_MS, ())
-    legal = [other for other in legality.running if legality.rule(gang, other)]
+    gang = state.gangs["gang"]
+    legality = Legality(state, NOW_MS, state.document.preemption)
+    legal = [state.gangs[name] for name in legality.victims(gang)]
     orders = cheapest_first(state, gang, legal, NOW_MS), VictimOrder(sorted(legal, key=lambda other: -other.number))
-    mine, theirs = (_cost(cycle, gang, order) for order in orders)
+    mine, theirs = (_cost(state, gang, order) for order in orders)
     return mine, theirs
 
 
-def _cost(cycle: Cycle, gang: Gang, order: VictimOrder) -> int:
-    choice = choose(cycle, gang, lambda: order)
+def _cost(state: State, gang: Gang, order: VictimOrder) -> int:
+    choice = choose(state, gang, Leaving(), lambda: order)
     if choice is None:
         raise AssertionError("the gang fits once all victims are gone")
     return sum(cost(victim, NOW_MS) for victim in choice.victims)

@@ -18,7 +18,8 @@ from ganger.engine.wall_clock import WallClock
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import NodesListed, QueueSet, Submitted
-from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS
 from ganger.ports import LiveGeneration, Report

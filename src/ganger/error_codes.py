@@ -21,6 +21,7 @@ class Code:
 
 CODES: Final[dict[str, Code]] = {
     # the request
+    "bad_agent_message": Code(400, "the message of a node's agent is not understood: it may be of another version"),
     "bad_cursor": Code(400, "the cursor of a page was not issued by the server"),
     "bad_host": Code(403, "the Host header names another host than the listener's: it may be a DNS rebinding attack"),
     "bad_token": Code(401, "the token is unknown, was revoked or has expired"),
@@ -33,12 +34,16 @@ CODES: Final[dict[str, Code]] = {
     "no_such_route": Code(404, "there is no such resource"),
     "no_metrics": Code(403, "the service account may not read the metrics"),
     "no_review": Code(503, "the API server of the cluster did not review the token"),
+    "not_leader": Code(503, "the controller is a standby; another one leads"),
     "no_token": Code(401, "a request over TCP came without a token"),
+    "not_administrator": Code(403, "it moves jobs of all namespaces, which the caller may not administer"),
     "not_all_jobs": Code(403, "the answer names jobs of all namespaces, which the caller may not list"),
+    "not_your_node": Code(403, "the token is that of the agent of another node"),
+    "not_your_namespace": Code(403, "the code is of a namespace in which the caller may not create jobs"),
     "not_your_job": Code(
         403, "the job belongs to another user, and the caller may not list the jobs of all namespaces, or run in theirs"
     ),
-    "not_permitted": Code(403, "the policy does not permit a name that the job uses on Kubernetes"),
+    "not_permitted": Code(403, "the policy does not permit what the job names or asks for on Kubernetes"),
     "read_only": Code(403, "the request is not one of the read-only requests served through the API server's proxy"),
     "bad_request": Code(400, "the request cannot be read"),
     "too_many_files": Code(409, "the files of the job are more, or larger, than one answer may have"),
@@ -57,6 +62,7 @@ CODES: Final[dict[str, Code]] = {
     "no_such_job": Code(404, "there is no job of that id or name"),
     "no_such_file": Code(404, "the job has written no such file into its output directory or its copy of the code"),
     "no_such_maintenance": Code(404, "there is no maintenance window of that id, or it has ended"),
+    "no_such_resource": Code(409, "no node has an extended resource that the job asks for"),
     "no_such_node": Code(404, "there is no such node", other_status=409),
     "no_such_queue": Code(404, "there is no such queue", other_status=409),
     "no_such_rank": Code(404, "the job has no such rank"),
@@ -74,10 +80,14 @@ CODES: Final[dict[str, Code]] = {
     "not_an_array": Code(409, "the job is not an array"),
     "is_array": Code(409, "the request applies to one element, and the job is an array"),
     "is_element": Code(409, "the request applies to a whole array, not to an element"),
+    "bad_scale": Code(409, "the job cannot have that number of nodes"),
+    "no_checkpoint": Code(409, "the job has no checkpoint at or before that step to return to"),
+    "not_elastic": Code(409, "the job has one size, and only a job with a range of nodes can be scaled"),
     # an invalid or impossible job
     "bad_archive": Code(409, "an archive of code is damaged, or has an entry that leads outside it"),
     "bad_directory": Code(409, "a directory is not an absolute path"),
     "bad_ignore_file": Code(409, "an ignore file has an invalid pattern"),
+    "bad_network_profile": Code(409, "a network profile is not valid"),
     "bad_policy": Code(409, "the policy document has errors; all are listed with their positions"),
     "no_such_order": Code(409, "the queue order of the policy is not installed"),
     "no_such_backend": Code(409, "the backend of the settings file is not installed"),
@@ -106,6 +116,7 @@ CODES: Final[dict[str, Code]] = {
     "no_program": Code(409, "the program of the job does not exist, or is not executable"),
     "no_script": Code(409, "the script of the job does not exist"),
     "no_snapshot": Code(409, "a copy of code does not exist, or was not sent", other_status=404),
+    "bad_claim": Code(409, "a ResourceClaim of the job does not exist, or no node can ever satisfy it as it is"),
     "no_such_claim": Code(409, "a volume of the job is a claim that does not exist"),
     "no_such_storage_class": Code(409, "a volume of the job is a claim whose storage class does not exist"),
     "claim_not_bound": Code(
@@ -133,6 +144,9 @@ CODES: Final[dict[str, Code]] = {
     "corrupt_log": Code(500, "the event log cannot be read"),
     "log_failed": Code(500, "the event log cannot be used"),
     "disk_full": Code(507, "the disk is full; requests that free something are still accepted, from the disk reserve"),
+    "code_store_full": Code(
+        507, "the code of jobs in the controller's store, of a namespace or of all, has reached its limit"
+    ),
     "secret_unreadable": Code(500, "the file of a secret cannot be read"),
     "server_stopping": Code(503, "the server is stopping"),
     "unsupported_log_format": Code(500, "the event log was written by another version of ganger"),

@@ -1,17 +1,18 @@
 """The interfaces of the engine: what a backend does, what a clock is, what a launcher runs."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 
 from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job
+from ganger.model.node_health.health_record import RepairStep
 from ganger.model.views.service_views import Stacks
 
 _TERM: Final = re.compile(r"\s*(?P<key>[^\s=!,]+)\s*(?P<sign>!=|=)\s*(?P<value>[^\s=!,]*)\s*")
@@ -46,12 +47,47 @@ class RankPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmPlan:
+    """Ranks that are forked from a process that has imported the script's modules.
+
+    words: the number of words of the plan's command that start Python.
+    without: variables that this process does not get, besides those that begin with GANGER_.
+    only: whether no rank is started yet.
+    """
+
+    words: int
+    without: tuple[str, ...]
+    only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPlan:
+    """Figures that the loss watch follows: a metric of reports, or with `markers` those of log lines, by their keys."""
+
+    metric: str
+    markers: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightPlan:
+    """The test of nodes before the ranks: a command with variables of its own, which is stopped after `timeout_s`."""
+
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    timeout_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
     """Work of one launcher for one generation: `plan-G.json` of docs/reference/launcher-protocol.md, field for field.
 
     files: text by name, written to the generation's directory.
     stages: number of stages.
     agent: whether the node has a remote-start agent.
+    peer: the node that gets a copy of each checkpoint of this one; empty: none does.
+    warm: how ranks are forked; None: they are started.
+    watch: what of their reports or log lines the loss watch follows; None: nothing.
+    preflight: the test of nodes that runs after the setup line, before the ranks; None: none.
 
     The backend fills in the rest:
     agent_address, agent_token: where the agent listens, and the token it expects.
@@ -73,6 +109,10 @@ class LaunchPlan:
     files: dict[str, str] = field(default_factory=dict)
     stages: int = 1
     agent: bool = False
+    peer: str = ""
+    warm: WarmPlan | None = None
+    watch: WatchPlan | None = None
+    preflight: PreflightPlan | None = None
     agent_address: str = ""
     agent_token: str = ""
     secrets: str | None = None
@@ -93,6 +133,49 @@ class LiveGeneration:
     start: Start
     stopping: Stop | None = None
     lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairCall:
+    """A hook to run for a node.
+
+    repair, begun_ms: together its identity: it is run once.
+    argv: the program and its arguments.
+    is_over: it was decided a day ago: if it has not begun, it is not begun any more.
+    check, code, device, gpu: the fault; empty for a repair on request.
+    image, template, is_on_node: of its Job, where Jobs run hooks: the image, the ConfigMap with the pod, and whether it
+        runs on the node itself.
+    """
+
+    node: str
+    address: str
+    repair: int
+    begun_ms: int
+    step: RepairStep
+    argv: tuple[str, ...]
+    timeout_ms: int
+    is_over: bool = False
+    check: str = ""
+    code: str = ""
+    device: str = ""
+    gpu: int | None = None
+    image: str | None = None
+    template: str | None = None
+    is_on_node: bool = False
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables that a hook gets, wherever it runs."""
+        return {
+            "GANGER_NODE": self.node,
+            "GANGER_ADDRESS": self.address,
+            "GANGER_STEP": self.step.value,
+            "GANGER_REPAIR": str(self.repair),
+            "GANGER_CHECK": self.check,
+            "GANGER_CODE": self.code,
+            "GANGER_DEVICE": self.device,
+            "GANGER_GPU": "" if self.gpu is None else str(self.gpu),
+        }
 
 
 class LogLine(NamedTuple):
@@ -185,7 +268,7 @@ def label_terms(text: str) -> tuple[LabelTerm, ...]:
 
 
 class RankUsage(NamedTuple):
-    """Resource usage of a rank's processes: thousandths of a processor, resident memory.
+    """Resource usage of a rank's processes: thousandths of a processor, resident memory; None is "not measured".
 
     `rank` is None for processes of no rank, such as mpirun.
     """
@@ -194,9 +277,13 @@ class RankUsage(NamedTuple):
     node: str
     generation: int
     rank: int | None
-    cpu_milli: int
-    memory_bytes: int
-    processes: int
+    cpu_milli: int | None
+    memory_bytes: int | None
+    processes: int | None
+
+
+RanksUsage = Callable[[str, str, int], Iterable[RankUsage]]
+"""Returns the usage of the ranks of a gang on a node, of that generation, as far as it is measured."""
 
 
 class GpuUsage(NamedTuple):
@@ -227,13 +314,20 @@ From a decision, its job, the nodes by name and the working directory it returns
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Values of one metric, by the value of its one `label`. A counter only grows while the server lives."""
+    """Values of one metric, by the values of its labels. A counter only grows while the server lives."""
 
     name: str
     help: str
     kind: Literal["counter", "gauge"]
-    label: str
-    values: Mapping[str, float]
+    labels: tuple[str, ...]
+    values: Mapping[tuple[str, ...], float]
+
+    @classmethod
+    def by_label(
+        cls, name: str, help: str, kind: Literal["counter", "gauge"], label: str, values: Mapping[str, float]
+    ) -> Self:
+        """Return a metric with one label."""
+        return cls(name, help, kind, (label,), {(key,): value for key, value in values.items()})
 
 
 class NotSupported(Exception):
@@ -330,6 +424,18 @@ class Backend(Protocol):
         """Bring back a node that was made to fail. Returns at once; `NodeReturned` follows.
 
         Raises NotSupported, as `lose_node` does.
+        """
+
+    def cordon_node(self, name: str, *, cordoned: bool, reason: str) -> None:
+        """Show on a node that it was taken out of service because of its health, or put back. Idempotent.
+
+        Returns at once. A backend whose nodes have no such mark does nothing.
+        """
+
+    def repair_node(self, call: RepairCall) -> None:
+        """Run a hook. Idempotent: one that was run before, also by a server before this one, is not run again.
+
+        Returns at once; `RepairEnded` follows, with a failure for a backend that runs none.
         """
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Registry of plug-ins: queue orders, placement scores, frameworks and backends, one module each.
+"""Registry of plug-ins: queue orders, placement scores, frameworks, checks and backends, one module each.
 
-A module in `policies/`, `core/nodes/scores/` or `frameworks/` is found by itself; a package elsewhere names its module
-under the entry point `ganger.policies`, `ganger.scores`, `ganger.frameworks` or `ganger.backends`, as those in plugins/
-do.
+A module in `policies/`, `core/nodes/scores/`, `frameworks/` or `checks/` is found by itself; a package elsewhere names
+its module under the entry point `ganger.policies`, `ganger.scores`, `ganger.frameworks`, `ganger.checks` or
+`ganger.backends`, as those in plugins/ do.
 Nothing is imported before it is needed. A plug-in that does not load is left out, logged and listed by `broken()`: it
 never hides the others.
 """
@@ -22,11 +22,17 @@ from ganger.errors import RequestError
 POLICIES: Final = "ganger.policies"
 SCORES: Final = "ganger.scores"
 FRAMEWORKS: Final = "ganger.frameworks"
+CHECKS: Final = "ganger.checks"
 BACKENDS: Final = "ganger.backends"
 NAME_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,62}"
 """The form of a plug-in's NAME."""
 
-_OWN_PACKAGES: Final = {POLICIES: POLICIES, SCORES: "ganger.core.nodes.scores", FRAMEWORKS: FRAMEWORKS}
+_OWN_PACKAGES: Final = {
+    POLICIES: POLICIES,
+    SCORES: "ganger.core.nodes.scores",
+    FRAMEWORKS: FRAMEWORKS,
+    CHECKS: CHECKS,
+}
 """The packages that hold ganger's own plug-ins of each group."""
 
 _REQUIRED: Final = {
@@ -36,6 +42,7 @@ _REQUIRED: Final = {
     ),
     SCORES: ("NAME", "LASTS", "SEEDED", "of_nodes", "of_devices"),
     FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),
+    CHECKS: ("NAME", "DOC", "INITIAL_STATE", "check"),
     BACKENDS: ("NAME", "create"),
 }
 PER: Final = ("rank", "node", "gang")
@@ -58,7 +65,7 @@ def _not_recognised(_argv: tuple[str, ...]) -> dict[str, int] | None:
     return None
 
 
-def _no_error(_counts: Any) -> None:
+def _no_error(_value: Any) -> None:
     return None
 
 
@@ -69,6 +76,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "AGENT": False,
     "ROLES": None,
     "lacks": _no_error,
+    "fixed_size": _no_error,
     "rank_command": _same_command,
     "files": _no_files,
     "ends": _no_ranks,
@@ -107,6 +115,11 @@ def score(name: str) -> ModuleType:
 def frameworks() -> dict[str, ModuleType]:
     """Return the frameworks by NAME."""
     return _load_group(FRAMEWORKS)[0]
+
+
+def checks() -> dict[str, Any]:
+    """Return the checks of nodes by NAME, each a module with the interface of `check_interface.Check`."""
+    return dict(_load_group(CHECKS)[0])
 
 
 def backend(name: str) -> ModuleType:

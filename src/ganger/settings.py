@@ -4,6 +4,7 @@ Standard library only and cheap to import: the command line reads it before it p
 """
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,6 +83,21 @@ class Home:
     def topology(self) -> Path:
         """The user's definition of virtual nodes, if any."""
         return self.path / "topology.yaml"
+
+    @property
+    def preempted_nodes(self) -> Path:
+        """Nodes that were in service when the cloud took the machine back; present until they are again."""
+        return self.path / "preempted-nodes.json"
+
+    @property
+    def telemetry(self) -> Path:
+        """Figures of this machine and its GPUs over a month."""
+        return self.path / "telemetry.db"
+
+    @property
+    def sent_incidents(self) -> Path:
+        """Ids of incidents that the webhook has taken: JSON."""
+        return self.path / "sent-incidents.json"
 
     @property
     def settings_file(self) -> Path:
@@ -176,7 +192,7 @@ class RetentionLimits:
     events_bytes: int | None = 2 * GIB_BYTES
 
 
-_BACKEND: Final = "backend"
+_BACKEND, _NOTICES, _AGENT, _WEBHOOK = "backend", "notices", "agent", "incident_webhook"
 RETENTION_KEYS: Final = {
     "rank_log_size": ("rank_log_bytes", "maximum size of the log of one rank: the middle of a longer one is dropped"),
     "logs": ("logs_ms", "how long the logs of a job are kept after its end"),
@@ -214,19 +230,75 @@ def read_backend_settings(home: Home) -> BackendSettings | None:
     return BackendSettings(name=name, table=table)
 
 
+def read_notices_setting(home: Home) -> str:
+    """Return whose notices of this machine's end to read, see `agent.notice_watch`; `auto` by default.
+
+    Raise SettingsError when the file is invalid.
+    """
+    return str(_read_settings(home.settings_file).get(_NOTICES, "auto"))
+
+
+AGENT_KEYS: Final = {
+    "proc": "as `/proc`",
+    "sys": "as `/sys`",
+    "mounts": "the mounts, as `/proc/self/mountinfo`",
+    "files": "the root below which mounts are",
+    "kernel_log": "as `/dev/kmsg`; also a file or a FIFO of such records",
+    "nvml_library": "the driver's `libnvidia-ml.so.1`",
+    "dcgm_exporter": "URL of the metrics page of a DCGM exporter, from which profiling fields are read",
+    "rules": "file of this site's rules of checks",
+}
+"""Key of [agent] -> meaning: where the agent of this machine reads."""
+
+
+def read_agent_settings(home: Home) -> Mapping[str, str]:
+    """Return where the agent of this machine reads, by AGENT_KEYS. Raise SettingsError when the file is invalid."""
+    path = home.settings_file
+    table = _read_settings(path).get(_AGENT, {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: agent is not a table", "write a line [agent], and the settings below it")
+    for key, value in table.items():
+        if key not in AGENT_KEYS:
+            raise SettingsError(
+                f"{path}: there is no setting agent.{key}", f"settings: agent.{', agent.'.join(AGENT_KEYS)}"
+            )
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise SettingsError(
+                f"{path}: agent.{key} is not a path or a URL", f'write it as in `{key} = "/host/{key}"`'
+            )
+    return table
+
+
+def read_incident_webhook(home: Home) -> str | None:
+    """Return the URL that incidents are sent to, None for none. Raise SettingsError when the file is invalid."""
+    url = _read_settings(home.settings_file).get(_WEBHOOK)
+    if url is None:
+        return None
+    if not isinstance(url, str) or not re.fullmatch(r"https?://[\x21-\x7e]+", url):
+        example = f'{_WEBHOOK} = "https://hooks.example.org/incidents"'
+        raise SettingsError(
+            f"{home.settings_file}: {_WEBHOOK} is not an http or https URL", f"write it as in {example}"
+        )
+    return url
+
+
 def read_retention_limits(home: Home) -> RetentionLimits:
     """Return the retention limits of the settings file, else the defaults. Raise SettingsError when it is invalid."""
     path = home.settings_file
     document = _read_settings(path)
     if (backend := document.pop(_BACKEND, None)) is not None:
         document.pop(str(backend), None)  # the backend's own
+    document.pop(_NOTICES, None)
+    document.pop(_AGENT, None)
+    document.pop(_WEBHOOK, None)
     table = document.pop("keep", {})
     if not isinstance(table, dict):
         raise SettingsError(f"{path}: keep is not a table", "write a line [keep], and the settings below it")
     unknown = [*document, *(f"keep.{key}" for key in table if key not in RETENTION_KEYS)]
     if unknown:
         raise SettingsError(
-            f"{path}: there is no setting {unknown[0]}", f"settings: backend, keep.{', keep.'.join(RETENTION_KEYS)}"
+            f"{path}: there is no setting {unknown[0]}",
+            f"settings: backend, notices, agent, incident_webhook, keep.{', keep.'.join(RETENTION_KEYS)}",
         )
     return RetentionLimits(**{RETENTION_KEYS[key][0]: _limit(path, key, value) for key, value in table.items()})
 

@@ -28,7 +28,9 @@ def interface() -> dict[str, list[str]]:
 
 def method_parameters(cls: ast.ClassDef) -> dict[str, list[str]]:
     methods = [node for node in cls.body if isinstance(node, ast.FunctionDef)]
-    return {method.name: [argument.arg for argument in method.args.args] for method in methods}
+    return {
+        method.name: [argument.arg for argument in (*method.args.args, *method.args.kwonlyargs)] for method in methods
+    }
 
 
 def backend_class(package: Path) -> tuple[str, dict[str, list[str]]]:

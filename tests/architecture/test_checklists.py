@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LINT = "`make lint` (mypy)"
 DOCS = "`make docs`"
-KINDS = ("policy", "framework", "job field", "event", "command", "backend")
-EXAMPLES = {"policy": "las", "framework": "xgboost", "command": "whoami", "backend": "local"}
+KINDS = ("policy", "framework", "check", "job field", "event", "command", "backend")
+EXAMPLES = {"policy": "las", "framework": "xgboost", "check": "disk", "command": "whoami", "backend": "local"}
 """Values of NAME: something that exists, with all its files."""
 _TITLE = re.compile(r"^### Add an? (?P<kind>.+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| (?P<place>`[^|]+`) \| (?P<text>[^|]+) \| (?P<check>`[^|]+) \|$", re.MULTILINE)

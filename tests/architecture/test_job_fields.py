@@ -17,6 +17,7 @@ ABOUT_EVERY_FIELD = ("spec", "sdk", "cli")
 """Parts that handle all fields alike: a field that only these know does nothing."""
 REQUIRED = {
     *("Slice.level", "Preference.match", "GitCode.git", "Volume.name", "Volume.path", "Rule.do", "After.job"),
+    *("Batch.global_samples", "LogMarkers.step", "LogMarkers.loss"),
 }
 """Fields without a default: they came with their class."""
 NOT_DRAWN = {
@@ -24,6 +25,7 @@ NOT_DRAWN = {
     "GpuRequest.memory_bytes": "tests/spec/test_reading.py: it excludes whole GPUs",
     "Placement.nodes": "tests/spec/test_reading.py: the number of nodes limits it",
     "Placement.devices": "tests/spec/test_reading.py: it goes with nodes and GPUs",
+    "JobSpec.warm": "tests/spec/test_warm.py: only some commands and frameworks have it",
     "Slice.ranks": "tests/spec/test_reading.py: it excludes nodes",
 }
 """Fields that the strategies of tests/spec/test_laws.py leave out, each with the tests that have it, and the reason."""

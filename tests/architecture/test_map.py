@@ -13,7 +13,7 @@ MAX_MODULES = 15
 """Modules of one folder, `__init__` included."""
 SMALL_FOLDERS = ("src/ganger", "plugins", "tests", "bench", "tools", "examples")
 """Trees in which every folder has few modules."""
-PLUG_INS = ("policies", "frameworks")
+PLUG_INS = ("policies", "frameworks", "checks")
 """Folders whose modules are named by what a user writes, whatever else has that name."""
 MAX_SHARED_NAMES = 10
 """Module names that two folders have. Today: assembly (server, controller), messages (launcher/protocol,

@@ -4,6 +4,7 @@ The registry asks a plug-in for names alone, since a package elsewhere may be ol
 """
 
 import inspect
+import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -14,15 +15,17 @@ from typing import Any
 import pytest
 
 from ganger import registry
+from ganger.check_api.check_interface import Check
+from ganger.check_api.rule_tables import OWN_RULES
 from ganger.core.nodes.score_interface import Score
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.frameworks import plain
 from ganger.model.policy import Rules
 
 ROOT = Path(__file__).parents[2]
-POLICIES, SCORES, FRAMEWORKS = (
+POLICIES, SCORES, FRAMEWORKS, CHECKS = (
     [module for module in group.values() if module.__name__.startswith(("ganger.", "ganger_baselines."))]
-    for group in (registry.policies(), registry.scores(), registry.frameworks())
+    for group in (registry.policies(), registry.scores(), registry.frameworks(), registry.checks())
 )
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rank_environment": plain.rank_environment,
@@ -32,6 +35,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda module: module.NAME)
 every_score = pytest.mark.parametrize("score", SCORES, ids=lambda module: module.NAME)
+every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda module: module.NAME)
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda module: module.NAME)
 
 
@@ -49,13 +53,19 @@ def occurs(name: str, *folders: str) -> bool:
 def test_every_own_plugin_loads() -> None:
     assert registry.broken() == {}
     own, baselines = ROOT / "src" / "ganger", ROOT / "plugins" / "ganger-baselines" / "src" / "ganger_baselines"
-    folders = own / "policies", own / "frameworks", own / "core" / "nodes" / "scores", *baselines.iterdir()
-    names = {path.stem for folder in folders for path in folder.glob("*.py") if path.stem != "__init__"}
-    modules = (*POLICIES, *SCORES, *FRAMEWORKS)
-    assert {module.NAME.replace("-", "_") for module in modules} == names, "a plug-in has the name of its file"
+    own_folders = (own / name for name in ("policies", "frameworks", "checks", "core/nodes/scores"))
+    folders = (*own_folders, *baselines.iterdir())
+    names = {info.name for info in pkgutil.iter_modules(map(str, folders))}
+    modules = (*POLICIES, *SCORES, *FRAMEWORKS, *CHECKS)
+    assert {module.NAME.replace("-", "_") for module in modules} == names, (
+        "a plug-in has the name of its file or folder"
+    )
 
 
-@pytest.mark.parametrize(("group", "interface"), [(registry.POLICIES, Policy), (registry.SCORES, Score)])
+@pytest.mark.parametrize(
+    ("group", "interface"),
+    [(registry.POLICIES, Policy), (registry.SCORES, Score), (registry.CHECKS, Check)],
+)
 def test_the_registry_asks_for_the_interface(group: str, interface: type) -> None:
     functions = {name for name, value in vars(interface).items() if inspect.isfunction(value) and name[0] != "_"}
     assert set(registry._REQUIRED[group]) == functions | set(interface.__annotations__)
@@ -115,11 +125,32 @@ def test_a_framework_with_an_environment_runs_for_real(framework: ModuleType) ->
         assert occurs(framework.NAME, "real"), "run its example in tests/real/test_frameworks.py"
 
 
+@every_check
+def test_a_check_has_the_parameters_of_the_interface(check: ModuleType) -> None:
+    assert parameters(check.check) == parameters(Check.check)
+
+
+@every_check
+def test_the_rules_that_a_check_names_have_rows(check: ModuleType) -> None:
+    named = re.findall(r'rules\.find\("(\w+)", "([\w ]+)"\)', inspect.getsource(check))
+    missing = [(table, code) for table, code in named if code not in OWN_RULES.table(table)]
+    assert missing == [], "add the rows to the tables in src/ganger/check_api/rule_tables"
+
+
+@pytest.mark.parametrize("table", ["gpu", "host", "nic"])
+def test_every_rule_of_a_check_has_a_test(table: str) -> None:
+    text = "".join(path.read_text() for path in (ROOT / "tests" / "checks").glob("test_*.py"))
+    untested = [code for code in OWN_RULES.table(table) if f'"{code}"' not in text]
+    assert untested == [], "show in tests/checks what is a fault by it, and what is none"
+
+
 def test_the_page_of_plug_ins_has_every_name() -> None:
     page = (ROOT / "docs" / "how-to" / "frameworks" / "plug-in.md").read_text()
-    frameworks, _, scores = page.partition("## A queue order or a placement score")
-    frameworks_table, scores_table = (
-        set(re.findall(r"^\| `(\w+)", part, re.MULTILINE)) for part in (frameworks, scores)
+    frameworks, _, others = page.partition("## A queue order or a placement score")
+    scores, _, checks = others.partition("## A check")
+    frameworks_table, scores_table, checks_table = (
+        set(re.findall(r"^\| `(\w+)", part, re.MULTILINE)) for part in (frameworks, scores, checks)
     )
+    assert checks_table == set(registry._REQUIRED[registry.CHECKS])
     assert frameworks_table == {*registry._REQUIRED[registry.FRAMEWORKS], *registry._DEFAULTS}
     assert scores_table == set(registry._REQUIRED[registry.SCORES])

@@ -15,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PURE_ROOMS = (
-    *(f"src/ganger/{room}" for room in ("model", "framework_api", "core", "policies", "frameworks")),
+    *(
+        f"src/ganger/{room}"
+        for room in ("model", "framework_api", "check_api", "core", "policies", "frameworks", "checks")
+    ),
     "plugins/ganger-baselines/src/ganger_baselines",
 )
 SET_TYPES = {"set", "frozenset", "Set", "AbstractSet"}

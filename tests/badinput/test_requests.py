@@ -38,7 +38,7 @@ ROWS = {
     "job file is a directory": Row("submit -f code", "code: Is a directory", "ganger init"),
     "unreadable job file": Row("submit -f secret.yaml", "secret.yaml: Permission denied", "ganger init"),
     "nothing to run": Row("submit", "nothing to run", "ganger run -- "),
-    "flag of a wrong type": Row("submit --nodes two ok.py", "'two' is not a whole number", "ganger submit --help"),
+    "flag of a wrong type": Row("submit --nodes two ok.py", "'two' is not a number of nodes", "ganger submit --help"),
     "unknown flag": Row("submit --node 2 ok.py", "--node", "ganger submit --help"),
     "unknown framework": Row("submit --framework torhc ok.py", "'torhc' is not a framework", "--dry-run"),
     "framework without its package": Row("submit --framework jax ok.py", "jax needs the Python module jax", "pip"),

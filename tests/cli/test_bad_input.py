@@ -9,7 +9,13 @@ from tests.cli.test_json import COMMANDS
 
 __all__ = ["live", "place"]
 
-AFTER_THE_JOB = {"priority": ["high"], "diff": ["nope"], "exec": ["--", "true"]}
+AFTER_THE_JOB = {
+    "priority": ["high"],
+    "scale": ["2"],
+    "rollback": ["--to", "2"],
+    "diff": ["nope"],
+    "exec": ["--", "true"],
+}
 NAMES_A_JOB = [
     path
     for path, command in COMMANDS.items()
@@ -26,6 +32,11 @@ def test_unknown_job(live: Live, path: str) -> None:
         result = live(*path.split(), typed, *AFTER_THE_JOB.get(path, []))
         assert (result.code, result.out) == (NOT_FOUND, "")
         assert result.err.startswith(f"error: there is no job {typed}\n  next: {remedy}\n")
+
+
+def test_a_number_of_nodes_has_ascii_digits(live: Live) -> None:
+    for nodes in ("text", "+", "2.5", "\u0663", "1234567"):
+        assert f"error: {nodes!r} is not a number of nodes\n  next: ganger scale a 4" in live("scale", "a", nodes).err
 
 
 @pytest.mark.parametrize("path", NAMES_SOMETHING)

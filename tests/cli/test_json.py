@@ -1,6 +1,7 @@
 """Every command with -o json prints JSON and nothing else."""
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ import pytest
 from ganger.cli.exit_codes import EXIT_CODES, OK
 from tests.cli.live import Live, live, place
 from tests.cli.test_help import every_command
+from tests.rest.serving import wait_until
 
 __all__ = ["live", "place"]
 
@@ -18,6 +20,9 @@ NO_ANSWER = {
     "fetch": "its output is files; it prints their names",
     "completion": "it prints a script for a shell",
     "install": "it prints objects for kubectl",
+    "arena": "it prints what the command prints that it stands for",
+    "apply": "it prints the ids of jobs",
+    "sbatch": "it prints what sbatch prints, which scripts read",
     "login": "it asks for a token",
     "logout": "it says only what it did",
     "controller": "it runs in the foreground until it is stopped",
@@ -33,10 +38,13 @@ ARGUMENTS = {
     "submit": "-- true",
     "get": "{ended}",
     "wait": "{ended}",
+    "diagnose": "{ended}",
     "events": "{ended}",
     "suspend": "{live}",
     "resume": "{suspended}",
     "priority": "{live} low",
+    "scale": "{elastic} 2",
+    "rollback": "{saved} --to 3",
     "retry": "{ended}",
     "clone": "{ended}",
     "diff": "{ended} {live}",
@@ -57,6 +65,9 @@ ARGUMENTS = {
     "secret ls": "",
     "secret set": "KEY",
     "secret delete": "KEY",
+    "net check": "net.yaml",
+    "net doctor": "net.yaml",
+    "net render": "net.yaml",
     "node": "",
     "node ls": "",
     "node cordon": "n1",
@@ -65,16 +76,22 @@ ARGUMENTS = {
     "node return": "n2",
     "node preempt": "n2 --in 5s",
     "node uncordon": "n1 n2",
+    "node health": "",
+    "node history": "n1",
+    "node repair": "n1",
+    "node retire": "n2",
     "node maintain": "n1 --from 2h --for 90m --note fans",
     "node maintenance": "",
     "top": "--once",
     "fit": "",
+    "defrag": "--level rack",
     "whoami": "",
     "token": "",
     "token ls": "",
     "token create": "mine",
     "token revoke": "mine",
     "report": "--since 7d",
+    "incidents": "--for 1d",
     "doctor": "",
     "replay": "",
     "sim import": "trace.csv jobs.csv",
@@ -90,6 +107,14 @@ ARGUMENTS = {
 }
 """Every other command, with arguments for which it succeeds after those before it."""
 
+SAVES = """
+import time
+from ganger import train
+
+with train.checkpoint(3) as folder:
+    (folder / "state").write_text("3")
+time.sleep(600)
+"""
 COMMANDS = {
     path: command
     for path, command in every_command()
@@ -101,8 +126,12 @@ def fill_in(live: Live, argument: str) -> str:
     """Return the argument, or the id of a new job in that state."""
     if not argument.startswith("{"):
         return argument
-    job = live.submit("--", *(["true"] if argument == "{ended}" else ["sleep", "600"]))
+    options = {"{elastic}": ["--nodes", "1..2", "--cpu", "0.1"], "{saved}": ["--checkpoint", "saved"]}
+    commands = {"{ended}": ["true"], "{saved}": [sys.executable, "-c", SAVES]}
+    job = live.submit(*options.get(argument, []), "--", *commands.get(argument, ["sleep", "600"]))
     live.until(job, "succeeded" if argument == "{ended}" else "running")
+    if argument == "{saved}":
+        wait_until(lambda: live.json("get", job)["checkpoint_step"] == 3, "its step is saved")
     if argument == "{suspended}":
         live("suspend", job)
         live.until(job, "suspended")
@@ -124,6 +153,7 @@ def test_output_is_json_only(live: Live, path: str, monkeypatch: pytest.MonkeyPa
     value = Path("value")
     value.write_text("a secret\n")
     Path("trace.csv").write_text("name,submitted_ms,duration_ms,gpus\na,0,1000,8\nb,500,1000,1\n")
+    Path("net.yaml").write_text("kind: NetworkProfile\nmetadata: {name: pods}\nspec: {fabric: tcp, attach: cluster}\n")
     args = [*path.split(), "-o", "json", *(fill_in(live, argument) for argument in ARGUMENTS[path].split())]
     if path == "replay":  # a subprocess prints its output
         out = live.place.ganger(*args).stdout

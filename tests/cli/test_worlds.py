@@ -27,12 +27,14 @@ class World:
 
     Attributes:
         folder: The working directory, and home.
+        data: The volume `data` of jobs, which pods see at the same path.
         variables: Environment variables that name the world.
         options: Options of `ganger` that name it.
         arguments: Arguments of the SDK's clients that name it.
     """
 
     folder: Path
+    data: Path
     variables: dict[str, str]
     options: tuple[str, ...] = ()
     arguments: tuple[tuple[str, str], ...] = ()
@@ -65,6 +67,11 @@ class World:
     def submit(self, *arguments: str) -> str:
         return self.output("submit", *SMALL, *arguments).strip()
 
+    def submit_spec(self, spec: dict[str, Any]) -> str:
+        path = self.folder / f"{spec['name']}.yaml"
+        path.write_text(json.dumps(spec))
+        return self.output("submit", "-f", str(path)).strip()
+
     def state(self, job: str) -> str:
         return str(self.record("get", job)["row"]["state"])
 
@@ -72,11 +79,21 @@ class World:
         until(lambda: self.state(job) == state, f"{job} to be {state}")
 
 
+def _data(folder: Path) -> Path:
+    """Make a folder that every user may write to: pods have another one."""
+    data = folder / "data"
+    data.mkdir()
+    data.chmod(0o777)
+    return data
+
+
 @contextmanager
 def machine(folder: Path) -> Iterator[World]:
-    """Yield this machine, with a server that starts on demand."""
-    world = World(folder, {"GANGER_HOME": str(folder / "home")})
+    """Yield this machine, as two nodes."""
+    world = World(folder, _data(folder), {"GANGER_HOME": str(folder / "home")})
+    (folder / "nodes.yaml").write_text("nodes: [{name: n1, cpu: 4}, {name: n2, cpu: 4}]\n")
     try:
+        world.output("server", "start", "--topology", str(folder / "nodes.yaml"))
         yield world
     finally:
         world.ganger("server", "stop")
@@ -89,10 +106,11 @@ def cluster(folder: Path) -> Iterator[World]:
     assert found is not None, "no test cluster runs: `make cluster` starts one"
     with controlled(found, folder) as system:
         serve(system)
+        system.lend("data", _data(folder))
         context = found.kubectl("config", "current-context").strip()
         named = {"context": context, "namespace": system.namespace}
         options = ("--context", context, "--namespace", system.namespace)
-        yield World(folder, {"KUBECONFIG": str(found.kubeconfig)}, options, tuple(named.items()))
+        yield World(folder, folder / "data", {"KUBECONFIG": str(found.kubeconfig)}, options, tuple(named.items()))
         found.kubectl("delete", "service/ganger", f"pod/{STANDS_FOR}", "--namespace", OWN)
 
 
@@ -170,6 +188,102 @@ def test_a_live_job_is_changed(world: World, live: str) -> None:
     assert world.ganger("stop", live).returncode == 4
 
 
+def test_a_live_job_is_resized(world: World) -> None:
+    worker = "{count: 2..3, resources: {cpu: 100m}}"
+    text = f"name: elastic\nrun: exec sleep 600\nroles: {{chief: {{resources: {{cpu: 100m}}}}, worker: {worker}}}\n"
+    (world.folder / "elastic.yaml").write_text(text)
+    job = world.output("submit", "-f", "elastic.yaml").strip()
+
+    def has(attempt: int, processes: int) -> bool:
+        row = world.record("get", job)["row"]
+        if (row["state"], row["generation"]) != ("running", attempt):
+            return False
+        return world.output("exec", job, "--", "sh", "-c", "echo $WORLD_SIZE") == f"{processes}\n"
+
+    until(lambda: has(1, 4), "the chief, and as many workers as it may have")
+    for attempt, wish, processes in ((2, "2", 3), (3, "+1", 4)):
+        assert world.output("scale", job, wish).startswith(f"scaled {job}")
+        until(lambda attempt=attempt, processes=processes: has(attempt, processes), f"{wish} workers")
+    result = world.ganger("scale", job, "4")
+    assert (result.returncode, "its job file allows 2 to 3 processes of worker" in result.stderr) == (2, True), result
+    world.output("scale", job, "-1")
+    assert world.output("stop", job) == f"stopping {job}\n"
+    world.wait(job, "stopped")
+
+
+MOVES: Final = """
+import sys, time
+from ganger import train
+
+newest, step = train.latest(), -1
+said = open(sys.argv[1], "a", buffering=1)
+print("begins after", newest.step if newest else None, file=said)
+if newest is not None:
+    sys.exit()
+while True:
+    step += 1
+    train.report(step=step)
+    if step == 6:
+        print("works", file=said)
+    if train.should_checkpoint():
+        with train.checkpoint(step) as directory:
+            (directory / "state").write_text(str(step))
+        print("saved", step, file=said)
+        sys.exit()
+    time.sleep(0.02)
+"""
+
+
+def test_a_job_of_a_drained_node_saves_its_newest_step_and_goes_on_at_its_spare(world: World) -> None:
+    said = world.data / "said"
+    spec = {
+        "name": "moves",
+        "nodes": 1,
+        "spares": 1,
+        "resources": {"cpu": "100m"},
+        "volumes": [{"name": "data", "path": str(world.data)}],
+        "checkpoint": {"dir": str(world.data / "moves"), "grace": "30s"},
+        "retry": {"max": 0},
+        "run": ["python3", "-c", MOVES, str(said)],
+    }
+    job = world.submit_spec(spec)
+    until(lambda: said.exists() and "works" in said.read_text(), f"{job} to report steps")
+    (node,) = world.record("get", job)["attempts"][0]["nodes"]
+    assert "spare" in world.output("explain", job)
+    world.output("node", "drain", node)
+    assert world.ganger("wait", job).returncode == 0
+    world.output("node", "uncordon", node)
+    first, second = world.record("get", job)["attempts"]
+    assert (first["outcome"], first["sentence"]) == ("stopped", f"its node {node} is drained")
+    assert (second["outcome"], node in second["nodes"]) == ("finished", False)
+    step = second["resumed_step"]
+    assert step > 5
+    assert said.read_text().splitlines() == ["begins after None", "works", f"saved {step}", f"begins after {step}"]
+
+
+def test_the_elements_of_an_array_end_each_by_itself(world: World) -> None:
+    script = 'echo "$GANGER_ARRAY_INDEX"; test "$GANGER_ARRAY_INDEX" != 2'
+    array = world.submit("--array", "0-2%2", "--name", "sweep", "--retry", "0", "--", "sh", "-c", script)
+    assert world.ganger("wait", array).returncode == 1
+    rows = {row["id"].rpartition("[")[2]: row for row in world.record("ls", "--all", array)}
+    assert {index: row["state"] for index, row in rows.items()} == {
+        "0]": "succeeded",
+        "1]": "succeeded",
+        "2]": "failed",
+    }
+    assert [world.output("logs", f"{array}[{index}]") for index in range(3)] == ["0\n", "1\n", "2\n"]
+    assert " has failed: rank 0 on " in world.output("explain", f"{array}[2]")
+
+
+def test_jobs_share_a_volume(world: World) -> None:
+    shared = world.data / "shared"
+    common = {"resources": {"cpu": "100m"}, "volumes": [{"name": "data", "path": str(world.data)}]}
+    writer = world.submit_spec({**common, "name": "writes", "run": f"echo written > {shared}"})
+    reader = world.submit_spec({**common, "name": "reads", "after": [{"job": writer}], "run": f"cat {shared}"})
+    assert world.ganger("wait", reader).returncode == 0
+    assert (world.output("logs", reader), shared.read_text()) == ("written\n", "written\n")
+
+
 def test_a_secret_reaches_the_job_that_names_it(world: World) -> None:
     assert world.output("secret", "set", "MY_KEY", stdin="quiet") == "set MY_KEY\n"
     assert [row["name"] for row in world.record("secret")] == ["MY_KEY"]
@@ -194,6 +308,13 @@ def test_the_cluster_is_read_and_changed(world: World) -> None:
     for command in (["fit"], ["top", "--once"], ["report"], ["policy", "history"]):
         assert world.output(*command)
     assert "start: now, on" in world.output("run", "--dry-run", *SMALL, "--", "true")
+
+
+def test_code_that_fits_into_no_object_reaches_the_job(world: World) -> None:
+    code = world.folder / "large"
+    code.mkdir()
+    (code / "noise").write_bytes(os.urandom(1_500_000))
+    assert world.output("run", *SMALL, "--code", str(code), "--", "sh", "-c", "wc -c < noise") == "1500000\n"
 
 
 def test_files_that_a_job_wrote_come_here(world: World) -> None:
@@ -224,8 +345,10 @@ def test_a_job_that_does_not_exist(world: World, command: str) -> None:
     assert (result.returncode, "there is no job nothing" in result.stderr) == (3, True), result
 
 
+# It says where it waits before the test gives up.
 PROGRAM: Final = """
-import asyncio, json, sys, ganger
+import asyncio, faulthandler, json, sys, ganger
+faulthandler.dump_traceback_later(200, exit=True)
 where = dict(json.loads(sys.argv[1]))
 client = ganger.Client(**where)
 job = client.run("echo from python; sleep 600", name="sdk", resources={"cpu": "100m"})
@@ -265,6 +388,6 @@ def test_a_program(world: World) -> None:
     command = [sys.executable, "-c", PROGRAM, json.dumps(world.arguments)]
     environment = world.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
-        command, env=environment, cwd=world.folder, text=True, capture_output=True, timeout=120, check=False
+        command, env=environment, cwd=world.folder, text=True, capture_output=True, timeout=300, check=False
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")

@@ -20,6 +20,7 @@ from ganger import __version__
 from ganger.model.job import GpuRequest, JobSpec, Resources
 from ganger.model.queue import Amount, UserLimits
 from ganger.model.views.overview import Samples
+from ganger.model.views.queue_views import QueueRow
 from ganger.model.views.service_views import (
     Change,
     DryRun,
@@ -31,12 +32,12 @@ from ganger.model.views.service_views import (
     JobView,
     Ledger,
     NodeRow,
-    QueueRow,
     ReasonView,
     ServerView,
     StartRange,
     Totals,
 )
+from ganger.model.views.telemetry_views import JobUsage, NodeTelemetry
 from ganger.settings import Home
 
 T0 = 1_790_000_000_000
@@ -124,6 +125,8 @@ class World:
         self.submitted: JobView = job()
         self.totals: Totals | None = None
         self.samples = Samples(at_ms=T0, ranks=(), gpus=())
+        self.telemetry: tuple[NodeTelemetry, ...] = ()
+        self.usage: JobUsage | None = None
         self.exec_command = ExecCommand(job="bert-7f3", generation=1, rank=0, node="n1", argv=("false",))
         self.streams_end_early = 0
         """The number of log streams that end as they do when the server ends: in good order, the job still running."""
@@ -446,6 +449,8 @@ ROUTES: tuple[tuple[str, str, Act], ...] = (
     ("POST", f"/nodes/{ID}/return", _return),
     ("GET", "/report", lambda world, *_: asdict(world.totals) if world.totals else None),
     ("GET", "/samples", lambda world, *_: asdict(world.samples)),
+    ("GET", "/telemetry", lambda world, *_: {"items": [asdict(row) for row in world.telemetry], "next": None}),
+    ("GET", f"/jobs/{ID}/usage", lambda world, *_: asdict(world.usage)),
     ("GET", f"/jobs/{ID}/exec", lambda world, *_: asdict(world.exec_command)),
 )
 

@@ -12,6 +12,8 @@ from tests.real.cluster import ROOT
 from tools.controlled import ROOT_PODS, controlled
 from tools.testcluster import Cluster
 
+pytest.register_assert_rewrite("tests.conformance.suite")
+
 __all__ = ["real_cluster"]
 
 

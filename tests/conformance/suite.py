@@ -33,6 +33,14 @@ for step in range(newest.step + 1 if newest else 0, 12):
 print("begins after", newest.step if newest else None)
 """
 
+BATCH = """
+set -e
+export GREETING="it's once"
+echo "script on $SLURM_NODEID: $SLURM_NTASKS tasks"
+srun -l sh -c 'echo "$SLURM_PROCID of $SLURM_NTASKS on $SLURM_NODEID: $GREETING"' | sort
+srun -n 1 --relative 1 sh -c 'exit 3' || echo "code $?"
+"""
+
 CASES: dict[str, dict[str, Any]] = {
     "whole": {"nodes": 2, "nproc_per_node": 2, "run": ["python3", "-c", SHOW]},
     "torch": {"nodes": 2, "nproc_per_node": 2, "framework": "torch", "run": 'exec python3 -c "$SHOW"'},
@@ -42,6 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
     "unset": {"nodes": 1, "setup": "echo looks for data; exit 3", "run": "true"},
     "late": {"nodes": 2, "run": WAITS, "limits": {"time": "3s"}},
     "speaks": {"nodes": 2, "setup": "echo sets up", "run": "echo out; echo err >&2; printf 'no end'"},
+    "batch": {"nodes": 2, "nproc_per_node": 2, "framework": "slurm", "run": ["/bin/bash", "-c", BATCH]},
     "roles": {
         "roles": {"chief": {"run": ["python3", "-c", SHOW]}, "ps": {"count": 2, "run": f"echo serves; {WAITS}"}},
         "nodes": 1,

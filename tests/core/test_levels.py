@@ -11,7 +11,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
-from ganger.model.placement_spec import Placement
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.policy import Level, PolicyDocument
 from ganger.model.terms import REQUIRED
 from ganger.model.units import GIB_BYTES

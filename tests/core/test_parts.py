@@ -11,7 +11,7 @@ from ganger.model.affinity import Affinity, Expression, Operator, Preference, Te
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare
 from ganger.model.job import GpuRequest, JobSpec, Resources, Role
-from ganger.model.placement_spec import Placement
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.shape import Shape
 
 CPU = Resources(cpu_milli=1_000)

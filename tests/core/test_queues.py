@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.queues.quota import GPU_TYPE_PREFIX, UNLIMITED, QueueTree, need
+from ganger.core.queues.quota import UNLIMITED, QueueTree, need
+from ganger.core.queues.quota_figures import EXTENDED_PREFIX, GPU_TYPE_PREFIX
 from ganger.core.undo import Undo
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from ganger.model.shape import Shape
@@ -15,12 +16,13 @@ from tests.laws import draws
 from tests.laws.oracles.raw_facts import figure
 
 CAPACITY = (16_000, 64_000, 256)
+OF_NAMED = {"gpu_milli.h100": 5_000, "gpu_milli.a100": 5_000, "extended.rdma/hca": 6}
 CHARGES = st.lists(st.tuples(st.sampled_from((*draws.QUEUES, DEFAULT, ROOT)), st.integers(0, 6)), max_size=8)
 
 
 def tree_of(*queues: Queue) -> QueueTree:
     named = {queue.name: queue for queue in (Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *queues)}
-    return QueueTree(named.values(), CAPACITY, Undo(), {"h100": 5_000, "a100": 5_000})
+    return QueueTree(named.values(), CAPACITY, Undo(), OF_NAMED)
 
 
 class Definitions:
@@ -28,7 +30,9 @@ class Definitions:
 
     def __init__(self, tree: QueueTree, r: int, charges: list[tuple[str, int]]) -> None:
         self.queues = {queue.name: queue for queue in tree.queues}
-        self.r, self.capacity = tree.resources[r].removeprefix(GPU_TYPE_PREFIX), (*CAPACITY, 5_000, 5_000)[r]
+        name = tree.resources[r]
+        self.r = name.removeprefix(GPU_TYPE_PREFIX).removeprefix(EXTENDED_PREFIX)
+        self.capacity = OF_NAMED[name] if name in OF_NAMED else CAPACITY[r]
         self.charges = charges
 
     def children(self, name: str) -> list[str]:

@@ -19,7 +19,7 @@ def _history(*batches: tuple[int, int]) -> RunTimeHistory:
     for jobs, run_ms in batches:
         for _ in range(jobs):
             history.learn(JOB, JOB.spec.shape, run_ms)
-    history.validate(RunTimeHistory(history.runs()))
+    history.validate(RunTimeHistory(history.image()))
     return history
 
 
@@ -47,4 +47,4 @@ def test_draws_follow_new_run_times_and_forget_the_oldest() -> None:
     for _ in range(MAX_SAMPLES):
         history.learn(JOB, JOB.spec.shape, MINUTE_MS)
     assert _drawn(history) == [MINUTE_MS] * len(FRACTIONS)
-    history.validate(RunTimeHistory(history.runs()))
+    history.validate(RunTimeHistory(history.image()))

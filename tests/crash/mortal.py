@@ -18,6 +18,7 @@ from ganger.engine.replay import replay
 from ganger.model import event as e
 from ganger.model.decision import Start, Stop
 from ganger.model.job import ENDED, Job
+from ganger.ports import RepairCall
 from tests.crash.scripts import Script, written
 from tests.engine.scenes import POLICIES, folded, listed_states, raw, serve
 
@@ -78,6 +79,10 @@ class MortalWorld(VirtualCluster):
     def stop(self, stop: Stop, job: Job) -> None:
         super().stop(stop, job)
         self.fuse.pass_point(f"stop {stop.gang}.{stop.generation}")
+
+    def repair_node(self, call: RepairCall) -> None:
+        super().repair_node(call)
+        self.fuse.pass_point(f"repair {call.node}.{call.repair}")
 
     def forget(self, gang: str) -> None:
         super().forget(gang)

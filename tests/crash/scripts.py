@@ -8,7 +8,8 @@ from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.model import event as e
 from ganger.model.decision import Cause
-from ganger.model.job import Checkpoint, Retry
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.retry_spec import Retry
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.engine.scenes import limits, nodes, submit

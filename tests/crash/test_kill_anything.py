@@ -12,7 +12,7 @@ from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start
-from ganger.model.job import Retry
+from ganger.model.job_sections.retry_spec import Retry
 from tests.engine.scenes import POLICIES, nodes, played, submit
 
 FAULTS = 25

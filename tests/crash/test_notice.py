@@ -10,7 +10,7 @@ import pytest
 
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.model import event as e
-from ganger.model.job import Checkpoint
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.units import HOUR_MS
 from tests.crash.mortal import Life, MortalWorld, check_sound, survive
 from tests.engine.scenes import listed_states, nodes, submit
@@ -58,7 +58,7 @@ def test_node_is_removed_if_the_server_is_killed_during_a_notice(folder: Path) -
         started_ms = [row.at_ms for row in rows if isinstance(row.event, e.ServerStarted) and row.at_ms >= due_ms]
         gone_ms = [row.at_ms for row in rows if _is_without(row.event, "n1")]
         assert gone_ms[0] in (due_ms, *started_ms[:1]), f"killed at {point}, away for {down_ms} ms"
-        assert day.loop.copy().leaving == {}
+        assert day.loop.copy().health.leaving == {}
         day.log.close()
 
 

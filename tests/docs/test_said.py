@@ -17,6 +17,8 @@ FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 CODE = re.compile(r"`([^`]+)`")
 GANGER = re.compile(r"(?:^|[;&|(] *)ganger +([^;&|)\n]*)", re.MULTILINE)
+OTHERS = ("sbatch", "arena")
+"""Commands that take the options of other programs, by tables with tests of their own."""
 TESTS = ("tests/real", "docs/how-to/frameworks", "bench")
 
 
@@ -42,6 +44,8 @@ def wrong(words: list[str]) -> Iterator[str]:
                 yield f"no command {words[0]}"
             return
         command, words = found, words[1:]
+    if command.name in OTHERS:
+        return
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for word in words:
         if word == "--":

@@ -13,7 +13,13 @@ BASE_STRATEGIES: dict[Any, st.SearchStrategy[Any]] = {
     type(None): st.none(),
     bool: st.booleans(),
     int: st.integers() | st.integers(-(2**80), 2**80),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(max_size=8),
+    Any: st.recursive(
+        st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8),
+        lambda value: st.lists(value, max_size=2) | st.dictionaries(st.text(max_size=8), value, max_size=2),
+        max_leaves=3,
+    ),
 }
 
 

@@ -10,7 +10,9 @@ from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
-from ganger.model.job import Array, Checkpoint, Retry
+from ganger.model.job import Array
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.retry_spec import Retry
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import MINUTE_MS
 from tests.engine.scenes import POLICIES, limits, node, submit

@@ -11,7 +11,8 @@ from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.units import HOUR_MS
 from ganger.registry import policies
 

@@ -2,11 +2,13 @@
 
 import pytest
 
+from ganger.core.fold.fold import new_gang
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.undo import Undo
-from ganger.engine.submit.feasibility import check_nodes
+from ganger.engine.submit.feasibility import check_nodes, scaled_nodes
 from ganger.errors import RequestError
 from ganger.model.cluster import Node
+from ganger.model.job import Job, Origin
 from ganger.spec import spec_from_dict
 
 LEVELS = ("spine", "rack")
@@ -20,7 +22,14 @@ def node(name: str, spine: str, rack: str, **fields: object) -> Node:
 NODES = NodeTable(
     [
         node("n1", "s1", "r1", labels={"zone": "a"}, networks=("ib",)),
-        node("n2", "s1", "r1", labels={"zone": "b", "disk": "ssd"}, networks=("ib",)),
+        node(
+            "n2",
+            "s1",
+            "r1",
+            labels={"zone": "b", "disk": "ssd"},
+            networks=("ib",),
+            extended={"rdma/hca": 2, "ephemeral-storage": 20 << 30},
+        ),
         node("n3", "s1", "r2", networks=("roce",)),
         node("n4", "s2", "r3", gpu_type="a100", gpus=4, taints=("spot",)),
     ],
@@ -45,6 +54,26 @@ REFUSED = {
         {"resources": {"gpu": "H100,V100:1"}},
         "no_such_gpu_type",
         "no node has v100 GPUs; types here: a100, h100",
+    ),
+    "an extended resource": (
+        {"resources": {"extended": {"rdma/hcs": 1}}},
+        "no_such_resource",
+        "no node has rdma/hcs; extended resources here: ephemeral-storage, rdma/hca; did you mean 'rdma/hca'?",
+    ),
+    "more of an extended resource than any node has": (
+        {"resources": {"extended": {"rdma/hca": 3}}},
+        "node_too_small",
+        "the job asks for 3 rdma/hca per node, and the most that a node has is 2",
+    ),
+    "more disk than any node has": (
+        {"resources": {"extended": {"ephemeral-storage": "50Gi"}}},
+        "node_too_small",
+        "the job asks for 50Gi ephemeral-storage per node, and the most that a node has is 20Gi ephemeral-storage",
+    ),
+    "an extended resource of too few nodes": (
+        {"nodes": 2, "resources": {"extended": {"rdma/hca": 2}}},
+        "too_few_nodes",
+        "2 rdma/hca each, and there is 1",
     ),
     "the key of a label": (
         {"placement": {"node_selector": {"zon": "a"}}},
@@ -106,7 +135,16 @@ REFUSED = {
         "node_too_small",
         "the job asks for 9 GPUs per node",
     ),
-    "a network": ({"placement": {"network": "tcp"}}, "no_such_network", "networks here: ib, roce"),
+    "a network": (
+        {"placement": {"network": "tcp"}},
+        "no_such_network",
+        "no node is on a network tcp; networks here: ib",
+    ),
+    "the nodes of one of two networks": (
+        {"nodes": 2, "placement": {"network": ["tcp", "roce"]}},
+        "too_few_nodes",
+        "the job needs 2 nodes with 1 CPU each, and there is 1",
+    ),
     "too many of a network": (
         {"nodes": 3, "placement": {"network": ["ib", "roce"]}},
         "too_few_nodes",
@@ -200,3 +238,23 @@ def test_every_node_has_a_taint() -> None:
 )
 def test_a_possible_job_is_accepted(fields: dict[str, object]) -> None:
     check_nodes(NODES, spec_from_dict({"run": "x", **fields}, "job").shape)
+
+
+@pytest.mark.parametrize(
+    ("fields", "advice"),
+    [
+        ({}, "ganger clone j --nodes 2..4"),
+        ({"spares": 1}, "nodes: 2..4, and change what does not go with that: spares: an elastic job goes on"),
+        ({"roles": {"worker": {"count": 2}, "ps": {"count": 1}}}, "a range of a role: roles.worker.count: 2..4"),
+        ({"parallel": {"dp": 2}}, "change what does not go with that: parallel"),
+    ],
+)
+def test_a_job_of_one_size_is_not_scaled_and_the_advice_can_be_followed(fields: dict[str, object], advice: str) -> None:
+    nodes = {} if "roles" in fields else {"nodes": 2}
+    spec = spec_from_dict({"run": "python train.py", **nodes, **fields}, "it")
+    gang = new_gang(Job(id="j", user="ann", spec=spec, origin=Origin(directory="/")), 1, 0)
+    with pytest.raises(RequestError) as refused:
+        scaled_nodes(gang, "4")
+    assert advice in refused.value.next
+    if refused.value.next.startswith("ganger clone"):
+        assert spec_from_dict({"run": "python train.py", "nodes": "2..4", **fields}, "it").sizes == range(2, 5)

@@ -23,6 +23,8 @@ DEFAULTS = {
     "OMPI_MCA_hwloc_base_binding_policy",
     "I_MPI_PIN",
     "HYDRA_ENV",
+    "MASTER_ADDR",
+    "MASTER_PORT",
 }
 
 

@@ -9,7 +9,10 @@ from ganger.engine.launch import launch_plans
 from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
-from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Resources, Retry
+from ganger.model.job import Job, JobSpec, Origin, Resources
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.placement_spec import Batch, Elastic
+from ganger.model.job_sections.retry_spec import Retry
 from ganger.ports import LaunchPlan
 
 NODES = {
@@ -111,6 +114,29 @@ def test_parameters_reach_every_rank_as_json() -> None:
     assert "GANGER_TRIAL_PARAMS" not in environment(plans()[0], 0)
 
 
+def test_an_elastic_rank_knows_its_range_and_its_batch_at_this_size() -> None:
+    batch = Batch(global_samples=64, policy="scale_lr_linear")
+    spec = replace(SPEC, nodes=1, max_nodes=4, elastic=Elastic(batch=batch))
+    got = environment(plans(spec)[1], 0)
+    wanted = {"MIN_NODES": "1", "MAX_NODES": "4", "BATCH_PER_RANK": "32", "LR_SCALE": "2"}
+    assert {name: got[f"GANGER_{name}"] for name in wanted} == wanted, "two processes at the minimum, four now"
+    assert not wanted.keys() & {name.removeprefix("GANGER_") for name in environment(plans()[0], 0)}
+
+
+@pytest.mark.parametrize("framework", ["torch", "deepspeed"])
+def test_an_attempt_of_another_size_has_a_world_of_that_size(framework: str) -> None:
+    job = Job(id="a", user="a", spec=replace(SPEC, framework=framework, nodes=1, max_nodes=2), origin=ORIGIN)
+    smaller = replace(START, generation=3, shares=(NodeShare("n2", (0, 1), (0, 3)),), host="10.0.0.2")
+    names = ("RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "TORCHELASTIC_RESTART_COUNT", "GANGER_NODE_RANK")
+
+    def worlds(start: Start) -> list[str]:
+        made = launch_plans(start, job, NODES, "/run/in")
+        return [" ".join(environment(plan, index)[name] for name in names) for plan in made for index in range(2)]
+
+    assert worlds(START) == [f"{rank} 4 {rank // 2} 10.0.0.1 1 {rank // 2}" for rank in range(4)]
+    assert worlds(smaller) == ["0 2 0 10.0.0.2 2 0", "1 2 0 10.0.0.2 2 0"], "n2 was the second node, and is the first"
+
+
 def test_setup_knows_the_node_but_no_rank() -> None:
     node = plans()[1].environment
     assert node["GANGER_NODE_RANK"] == "1"
@@ -126,6 +152,16 @@ def test_setup_knows_the_node_but_no_rank() -> None:
 )
 def test_a_shell_line_has_a_shell_and_words_have_none(run: str | tuple[str, ...], argv: tuple[str, ...]) -> None:
     assert plans(replace(SPEC, run=run))[0].argv == argv
+
+
+def test_warm_ranks_need_no_shell_and_leave_out_what_differs() -> None:
+    (plan, _) = plans(replace(SPEC, run="python -u train.py", warm=True))
+    assert plan.argv == ("python", "-u", "train.py")
+    assert [rank.argv for rank in plan.ranks] == [None, None]
+    assert plan.warm is not None
+    assert plan.warm.words == 2
+    assert {"RANK", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"} <= {*plan.warm.without}
+    assert plans(SPEC)[0].warm is None
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,25 @@ def test_a_job_that_loses_its_process_continues_on_the_gpu_from_its_checkpoint(g
     assert losses(gpus, job) == losses(gpus, undisturbed)
 
 
+def test_a_job_of_higher_priority_gets_all_memory_of_the_gpu_from_one_that_saves_at_the_notice(
+    gpus: GpuMachine,
+) -> None:
+    job = gpus.train("preempted", "hold", steps=400, retry={"max": 0})
+    until(lambda: (gpus.client.job(job)["progress"] or {}).get("step", 0) > 12, "steps that hold the memory")
+    step = gpus.client.job(job)["progress"]["step"]
+    urgent = gpus.train("urgent", "hold", priority="high")
+    view = gpus.end(urgent)
+    assert (view["row"]["state"], view["row"]["generation"]) == ("succeeded", 1), view["attempts"]
+    view = gpus.end(job)
+    assert (view["row"]["state"], view["row"]["generation"]) == ("succeeded", 2), view["attempts"]
+    first, second = view["attempts"]
+    assert (first["outcome"], urgent in first["sentence"]) == ("stopped", True), first
+    assert second["resumed_step"] >= step, "it saved at the notice"
+    undisturbed = gpus.train("undisturbed", "none", steps=400)
+    assert gpus.end(undisturbed)["row"]["state"] == "succeeded"
+    assert losses(gpus, job) == losses(gpus, undisturbed)
+
+
 @pytest.mark.parametrize(
     ("fault", "processes", "message"),
     [

@@ -12,12 +12,19 @@ from torch import Tensor
 from ganger import train
 
 WIDTH, FAULT_STEP = 2048, 5
+held: list[Tensor] = []
 
 
 def sleep_on_the_gpu() -> None:
     """Occupy the GPU with one kernel for hours, and wait for it."""
     torch.cuda._sleep(1 << 45)
     torch.cuda.synchronize()
+
+
+def hold_most_memory() -> None:
+    """Keep nine tenths of the device's memory until the process ends: no other process could have as much."""
+    _, total_bytes = torch.cuda.mem_get_info()
+    held.append(torch.empty(total_bytes * 9 // 10, dtype=torch.uint8, device="cuda"))
 
 
 def index_out_of_range() -> None:
@@ -40,11 +47,12 @@ FAULTS: dict[str, Callable[[], object]] = {
     "ordinal": lambda: torch.zeros(1, device="cuda:99"),
     "address": write_out_of_bounds,
     "hang": sleep_on_the_gpu,
+    "hold": hold_most_memory,
 }
 
 
 def main() -> None:
-    """Train, with a checkpoint every ten steps."""
+    """Train, with a checkpoint every ten steps and at a notice."""
     steps, fault = int(sys.argv[1]), FAULTS[sys.argv[2]]
     dist.init_process_group("nccl")
     weight = torch.eye(WIDTH, device="cuda")
@@ -58,7 +66,7 @@ def main() -> None:
             fault()
         loss = one_step(weight, step)
         train.report(step=step, loss=loss)
-        if step % 10 == 9:
+        if train.should_checkpoint() or step % 10 == 9:
             with train.checkpoint(step) as directory:
                 torch.save(weight, directory / "weight.pt")
         time.sleep(0.05)

@@ -111,6 +111,24 @@ FRAMEWORK: Final = (
     Step(generated="src/ganger/job.schema.json"),
 )
 
+# -- a check: pressure, an alias of clock_skew -------------------------------------------------------------------------
+
+_CHECK: Final = "src/ganger/checks/pressure.py"
+_CHECK_TEXT: Final = (ROOT / "src/ganger/checks/clock_skew.py").read_text().replace('"clock_skew"', '"pressure"')
+_CHECK_ROW: Final = '    _row("pressure", Severity.NOTE, "memory pressure of the node", limit=900),\n'
+_CHECK_TEST: Final = """
+
+def test_pressure_is_no_fault_of_a_healthy_node() -> None:
+    assert "pressure" not in [code for code, _, _ in codes([sample(0)])]
+"""
+CHECK: Final = (
+    Step((Edit(_CHECK, "", _CHECK_TEXT),), (Edit(_CHECK, "DOC: Final", "TITLE: Final"),)),
+    spoiled(_CHECK, "def check(state: None, sample: NodeSample,", "def check(state: None, node: NodeSample,"),
+    before("src/ganger/check_api/rule_tables/host_table.py", '    _row("lines_lost", ', _CHECK_ROW),
+    made("tests/checks/test_host_checks.py", "", _CHECK_TEST),
+    Step(generated="docs/reference/node-checks.md"),
+)
+
 # -- a job field: what the job is for ----------------------------------------------------------------------------------
 
 _FIELD: Final = '    purpose: str | None = _spec("what the job is for", form="purpose", default=None)\n'
@@ -151,7 +169,7 @@ class NodeMarked:
 
 '''
 _MODEL: Final = "src/ganger/model/event.py"
-_IN_REQUEST: Final = ("    | StopRequested\n", "    | StopRequested\n    | NodeMarked\n")
+_IN_REQUEST: Final = ("Request = Submitted | ", "Request = Submitted | NodeMarked | ")
 _FOLD: Final = "src/ganger/core/fold/fold.py"
 _REFUSAL: Final = """\
         case e.NodeMarked(node=name):
@@ -160,13 +178,13 @@ _REFUSAL: Final = """\
 _ROW: Final = "src/ganger/engine/eventlog/event_row.py"
 EVENT: Final = (
     Step(
-        (before(_MODEL, "Request = (\n", _EVENT).edits[0], Edit(_MODEL, *_IN_REQUEST)),
+        (before(_MODEL, "ChangeRequest = ", _EVENT).edits[0], Edit(_MODEL, *_IN_REQUEST)),
         (Edit(_MODEL, *_IN_REQUEST).inverse(),),
     ),
     Step(
         omission=(
             Edit(_MODEL, *_IN_REQUEST).inverse(),
-            Edit(_MODEL, "    | ServerStarted\n", "    | ServerStarted\n    | NodeMarked\n"),
+            Edit(_MODEL, "ClusterFact = ServerStarted | ", "ClusterFact = ServerStarted | NodeMarked | "),
         )
     ),
     Step(
@@ -281,10 +299,11 @@ BACKEND: Final = (
 ADDITIONS: Final[Mapping[str, tuple[Step, ...]]] = {
     "policy": POLICY,
     "framework": FRAMEWORK,
+    "check": CHECK,
     "job field": JOB_FIELD,
     "event": EVENT,
     "command": COMMAND,
     "backend": BACKEND,
 }
-NAMES: Final = {"policy": "newest", "framework": "caffe", "command": "colours", "backend": "dry"}
+NAMES: Final = {"policy": "newest", "framework": "caffe", "check": "pressure", "command": "colours", "backend": "dry"}
 """Values of NAME."""

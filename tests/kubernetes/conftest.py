@@ -1,8 +1,12 @@
-"""Real cluster that tests share: `make cluster`'s, or the one that `make test` starts."""
+"""Real clusters: the shared one, `make cluster`'s or that which `make test` starts, and own ones of modules."""
+
+import os
+from collections.abc import Iterator
 
 import pytest
 
-from tools.testcluster import Cluster, running_cluster
+from tools.testcluster import Cluster, Unavailable, cluster, running_cluster
+from tools.testcluster.cluster import require_built
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +16,17 @@ def real_cluster() -> Cluster:
     if cluster is None:
         pytest.skip("no test cluster runs: `make cluster` starts one")
     return cluster
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[Cluster]:
+    """Yield a cluster of two real nodes that is the module's own: parts of it may be killed.
+
+    It also saves time: of modules on the shared one only one at a time has its controller.
+    """
+    try:
+        require_built()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with cluster(f"own-{os.getpid()}", nodes=2) as own:
+        yield own

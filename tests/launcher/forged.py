@@ -14,6 +14,7 @@ ENDING = {"rank": 0, "exit_code": 3, "at_ms": 5, "step": 7, "out_of_memory": Fal
 ERROR = {"type": "E", "message": "m", "file": "f", "line": 3, "source": "s", "led_to": "l"}
 MESSAGES: dict[str, dict[str, Any]] = {
     "ready": {"stage": 0, "agent_port": 4000},
+    "warmed": {},
     "started": {"pids": {"0": [12, 34]}},
     "progressed": {
         "step": 3,
@@ -22,7 +23,18 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "step_times_ms": {"0": 100},
         "busy_shares": {"0": [1, 2, 3]},
     },
+    "observed": {"points": [[3, 1_000, 0.5], [4, 1_001, None]]},
     "checkpointed": {"step": 3, "took_ms": 4, "saved_ms": 5},
+    "copy_dropped": {"peer": "n2", "step": 3, "reason": "it has no room"},
+    "preflight": {
+        "nodes": [
+            {
+                "node": 0,
+                "performance_milli": 900,
+                "findings": [{"code": "hbm", "gpu": 1, "sentence": "x", "is_bad": True}],
+            }
+        ]
+    },
     "resumed": {"step": 3, "skipped": [{"step": 4, "flaw": "short"}], "older_step": 2},
     "checkpoint_counts": {
         "reply_to": 1,
@@ -55,10 +67,12 @@ MESSAGES: dict[str, dict[str, Any]] = {
             }
         }
     },
+    "rank_usage": {"ranks": {"0": [950, 4096, 2]}},
     "exit_record": {**ENDING, "pid": 12, "error": ERROR},
     "file_content": {"id": 1, "start": 0, "data": "eA==", "end": 1},
     "rank_failed": {**ENDING, "error": ERROR, "tail": ["x"]},
     "start_failed": {"detail": "x", "exit_code": 127, "tail": ["x"]},
+    "evicted": {"notice_ms": 23_000},
     "done": {},
     "finished": {},
     "cleared": {"killed": [0], "grace_ms": 3},

@@ -99,6 +99,29 @@ def test_sigterm_goes_to_the_ranks(listens: ListenFixture, starts: StartFixture,
     assert ("saved" in (pod.task / "1" / "rank-0.log").read_text()) is bool(trap)
 
 
+UNTIL_NOTICE = 'touch runs; while [ ! -e "$GANGER_TASK_DIR/notice" ]; do sleep 0.05; done; echo saved'
+
+
+@pytest.mark.parametrize("server", ["stops it", "is silent", "is away"])
+def test_ranks_of_an_evicted_container_get_the_rest_of_its_grace_period(
+    listens: ListenFixture, starts: StartFixture, server: str
+) -> None:
+    controller = listens()
+    pod = starts(controller, GANGER_GRACE_PERIOD_S="307")
+    controller.run(pod.plan([*SH, UNTIL_NOTICE]))
+    eventually((pod.directory / "work" / "runs").exists, "the rank runs")
+    assert pod.process is not None
+    if server == "is away":
+        controller.close()
+    pod.process.send_signal(signal.SIGTERM)
+    if server != "is away":
+        assert controller.wait("evicted", "n1")["notice_ms"] == 300_000
+    if server == "stops it":
+        controller.send("n1", "stop", generation=1, cause="evicted", notice_ms=300_000, kill_after_ms=5_000)
+    assert pod.ended() == 0
+    assert "saved" in (pod.task / "1" / "rank-0.log").read_text()
+
+
 def test_sigterm_before_there_is_a_plan(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller)

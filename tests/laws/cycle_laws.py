@@ -58,6 +58,7 @@ def reports_change_no_plan(world: World) -> None:
         reports += [e.Progressed(**of_gang, step=1 << 40), e.Checkpointed(**of_gang, step=1 << 40)]
         reports += [e.Resumed(**of_gang, step=None), e.Finished(**of_gang, nodes=nodes)]
         reports += [e.Slow(**of_gang, node=nodes[0], rank=0, step_ms=2, peers_ms=1)]
+        reports += [e.CopyDropped(**of_gang, node=nodes[0], peer="n", step=1, reason="it has no room")]
         reports += [e.Quiet(**of_gang, quiet_ms=2, usual_ms=None)]
         reports += [e.CodeEdited(**of_gang, directory="/", files=("train.py",))]
         for report in reports:

@@ -11,21 +11,10 @@ from ganger import registry
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
-from ganger.model.job import (
-    After,
-    Array,
-    Checkpoint,
-    GpuRequest,
-    Job,
-    JobSpec,
-    Limits,
-    Origin,
-    Resources,
-    Retry,
-    Role,
-    Rule,
-)
-from ganger.model.placement_spec import Placement, Slice
+from ganger.model.job import After, Array, GpuRequest, Job, JobSpec, Origin, Resources, Role
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.placement_spec import Placement, Slice
+from ganger.model.job_sections.retry_spec import Limits, Retry, Rule
 from ganger.model.policy import (
     PRIORITY_SCOPES,
     RECLAIMS,
@@ -43,10 +32,14 @@ from ganger.model.queue import DEFAULT, ROOT, Amount, NodeTimeUsed, Queue, UserL
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 QUEUES = ("a", "b", "c")
+HCA = "rdma/hca"
 USERS = ("ann", "bob")
 LEVELS = ("spine", "rack")
 LABELS: tuple[dict[str, str], ...] = ({}, {"zone": "a"}, {"zone": "b", "cores": "8"}, {"zone": "a", "cores": "64"})
 FOREIGN = st.sampled_from(((),) * 5 + ((0,), (1, 2), (3,), (0, 1, 2, 3)))
+ADAPTERS: tuple[dict[str, int], ...] = ({}, {}, {}, {HCA: 2}, {HCA: 1})
+LINKS = ((), (), tuple(tuple(0 if a == b else 100 if a // 2 == b // 2 else 10 for b in range(4)) for a in range(4)))
+"""Links between four GPUs, of which two pairs have NVLinks; on other nodes they do not count."""
 FAILURES = (
     (Cause.RANK_FAILED, 1, None),
     (Cause.RANK_FAILED, None, 9),
@@ -58,6 +51,7 @@ FAILURES = (
     (Cause.NAMESPACE_QUOTA, None, None),
     (Cause.WEBHOOK_UNREACHABLE, None, None),
     (Cause.VOLUME_UNAVAILABLE, None, None),
+    (Cause.DEVICES_UNAVAILABLE, None, None),
     (Cause.ADMISSION_DENIED, None, None),
 )
 """Cause, exit code, signal."""
@@ -72,24 +66,28 @@ def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
         gpus=st.sampled_from((4, 2, 3, 1, 0, 9)),
         gpu_type=st.sampled_from(("h100", "H100", "a100")),
         gpu_memory_bytes=st.sampled_from((0, 8, 12)),
+        gpu_links=st.sampled_from(LINKS),
+        partial_gpus=st.sampled_from((False,) * 9 + (True,)),
         cpu_milli=st.sampled_from((64_000, 3_000, 1_500)),
         memory_bytes=st.sampled_from((64, 3)),
+        extended=st.sampled_from(ADAPTERS),
         labels=st.sampled_from(LABELS),
         taints=st.sampled_from(((),) * 9 + (("spot",),)),
         networks=st.sampled_from(((), ("ib",), ("ib", "tcp"))),
         foreign=FOREIGN,
         suspicion=st.sampled_from((0, 0, 1)),
+        images=st.sampled_from(((), ("a",), ("a", "b"))),
     )
     return st.lists(node, min_size=1, max_size=most).map(_named)
 
 
 def used_otherwise(nodes: tuple[Node, ...]) -> st.SearchStrategy[tuple[Node, ...]]:
-    """Draw the same nodes with another part used by foreign pods."""
-    used = st.tuples(FOREIGN, st.sampled_from((64_000, 1_500)), st.sampled_from((64, 3)))
+    """Draw the same nodes with another part used by foreign pods, and other adapters, as a plug-in lists them."""
+    used = st.tuples(FOREIGN, st.sampled_from((64_000, 1_500)), st.sampled_from((64, 3)), st.sampled_from(ADAPTERS))
     return st.tuples(*[used for _ in nodes]).map(
         lambda drawn: tuple(
-            replace(node, foreign=foreign, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
-            for node, (foreign, cpu_milli, memory_bytes) in zip(nodes, drawn, strict=True)
+            replace(node, foreign=foreign, cpu_milli=cpu_milli, memory_bytes=memory_bytes, extended=extended)
+            for node, (foreign, cpu_milli, memory_bytes, extended) in zip(nodes, drawn, strict=True)
         )
     )
 
@@ -113,7 +111,7 @@ def figures(most: int) -> st.SearchStrategy[int | None]:
 
 
 def amounts(most: int = 9) -> st.SearchStrategy[Amount]:
-    """Draw amounts of GPUs mostly; sometimes CPUs, or GPUs of a type, no more of them than of all."""
+    """Draw amounts of GPUs mostly; sometimes CPUs, adapters, or GPUs of a type, no more of them than of all."""
     cpu_milli = st.sampled_from((None, None, None, 4_000, 1_500))
     types = st.just({}) | st.dictionaries(st.sampled_from(("h100", "a100")), st.integers(0, most), min_size=1)
 
@@ -121,7 +119,8 @@ def amounts(most: int = 9) -> st.SearchStrategy[Amount]:
         least = sum(amount.gpu_types.values())
         return amount if amount.gpus is None else replace(amount, gpus=max(amount.gpus, least))
 
-    return st.builds(Amount, gpus=figures(most), cpu_milli=cpu_milli, gpu_types=types).map(no_less)
+    adapters = st.sampled_from(({}, {}, {}, {HCA: 1}, {HCA: 3}))
+    return st.builds(Amount, gpus=figures(most), cpu_milli=cpu_milli, gpu_types=types, extended=adapters).map(no_less)
 
 
 PERIODS = (
@@ -206,6 +205,7 @@ def preemptions() -> st.SearchStrategy[Preemption]:
         priority=st.sampled_from(PRIORITY_SCOPES),
         priority_gap=st.sampled_from((1, 100)),
         min_run_ms=st.sampled_from((0, 10 * MINUTE_MS)),
+        max_per_hour=st.sampled_from((None, 1)),
     )
 
 
@@ -235,6 +235,7 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         | shares(),
         cpu_milli=st.sampled_from((None, 500, 2_000)),
         memory_bytes=st.sampled_from((0, 0, 2)),
+        extended=st.sampled_from(({}, {}, {}, {}, {}, {HCA: 1})),
     )
     limits = st.builds(
         Limits,

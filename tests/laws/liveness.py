@@ -11,8 +11,8 @@ from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import Decision, Start, Stop
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.pending_reason import ReasonCode
-from ganger.model.placement_spec import Placement
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, parse_bytes, parse_duration_ms

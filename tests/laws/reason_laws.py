@@ -5,16 +5,15 @@ from dataclasses import replace
 from math import floor
 
 from ganger.core.explain.explain import UNADMITTED, all_reasons, current_reason, reason_view
-from ganger.core.queue_order.policy_interface import Policy, starvation_age_ms
+from ganger.core.queue_order.policy_interface import Policy, preemption_rules, starvation_age_ms
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.affinity import Affinity
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.pending_reason import PendingReason, ReasonCode
-from ganger.model.placement_spec import Placement
-from ganger.model.policy import Preemption
-from tests.laws.oracles.job_parts import RESOURCES, parts, total
+from tests.laws.oracles.job_parts import HCA, RESOURCES, parts, total
 from tests.laws.oracles.placement_oracle import tallies
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
 from tests.laws.world import LEAVING, World
@@ -121,8 +120,10 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
             for holder in reason.holders:
                 assert any(other == holder for other, _ in raw.left), f"{holder} holds nothing"
         case ReasonCode.OVER_QUOTA:
-            resource = reason.resource.removeprefix("gpu_milli.")
-            needed = total(job.spec, resource) if resource in RESOURCES else raw.demand_of_type(job.spec, resource)
+            resource = reason.resource.removeprefix("gpu_milli.").removeprefix("extended.")
+            needed = (
+                total(job.spec, resource) if resource in (*RESOURCES, HCA) else raw.demand_of_type(job.spec, resource)
+            )
             assert reason.need == needed > reason.have
             assert holders or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))
             assert holders or not raw.quota_allows(job) or resource in raw.closed(job)
@@ -134,7 +135,7 @@ def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> No
         case ReasonCode.RESERVED:
             _assert_held_is_true(world, gang, reason)
         case ReasonCode.STOPPING_OTHERS:
-            assert world.policy.ORDERS_RUNNING or world.state.document.preemption != Preemption()
+            assert world.policy.ORDERS_RUNNING or preemption_rules(world.policy, world.state.document) is not None
             assert reason.holders
             assert all(world.state.gangs[holder].state in LEAVING for holder in reason.holders)
         case ReasonCode.MAINTENANCE:
@@ -230,14 +231,21 @@ def may_hold_capacity(world: World, gang: Gang) -> bool:
 
 
 def work_is_conserved(world: World) -> None:
-    """Check that what fits by the raw facts and is still pending waits for a gang that capacity is held for."""
+    """Check that what fits by the raw facts and is still pending waits for a gang that capacity is held for.
+
+    If it fits only on nodes that are in maintenance before it would end, it may wait for others to leave, too.
+    """
     if "work_conservation" not in world.policy.LIVENESS_GUARANTEES or not world.state.ready:
         return
     for gang in pending_gangs(world):
-        if world.raw.fits(gang.job):
-            held = (
-                (ReasonCode.ARRAY_LIMIT,)
-                if world.raw.is_full(gang.job)
-                else (ReasonCode.RESERVED, ReasonCode.MAINTENANCE)
-            )
-            assert class_reason(world, gang).code in held, f"{gang.id} fits and waits: {class_reason(world, gang)}"
+        if not world.raw.fits(gang.job):
+            continue
+        if world.raw.is_full(gang.job):
+            allowed: tuple[ReasonCode, ...] = (ReasonCode.ARRAY_LIMIT,)
+        else:
+            allowed = (ReasonCode.RESERVED, ReasonCode.MAINTENANCE)
+            limit_ms = gang.job.spec.limits.time_ms
+            stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
+            if not world.raw.fits(gang.job, without=maintained(world.raw, world.now_ms, world.now_ms + stays_ms)):
+                allowed += (ReasonCode.STOPPING_OTHERS,)
+        assert class_reason(world, gang).code in allowed, f"{gang.id} fits and waits: {class_reason(world, gang)}"

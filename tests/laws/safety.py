@@ -9,7 +9,7 @@ from ganger.model.decision import Cause, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import GangState
 from ganger.model.views.service_views import PARTS
-from tests.laws.oracles.job_parts import parts
+from tests.laws.oracles.job_parts import HCA, amount_of, parts
 from tests.laws.oracles.over_allocation import over_allocated
 from tests.laws.oracles.placement_oracle import lies_well
 from tests.laws.oracles.raw_facts import RawFacts
@@ -49,9 +49,12 @@ def derived_figures_are_exact(state: State, raw: RawFacts) -> None:
     """
     _nodes_are_counted(state, raw)
     tree = state.tree
+    for r, resource in enumerate(tree.resources):
+        of_starts = (raw.usage_of_start(start, _raw_name(resource)) for start in raw.starts.values())
+        assert tree.subtree_usage(r)[0] == sum(of_starts), f"what is charged of {resource} is what gangs hold"
     for name, index in tree.index.items():
         for r, resource in enumerate(tree.resources):
-            available = raw.available(name, resource.removeprefix("gpu_milli."))
+            available = raw.available(name, _raw_name(resource))
             assert available == float("inf") or tree.available(index, r) == available, (
                 f"{name} may have {available} {resource}"
             )
@@ -69,6 +72,10 @@ def derived_figures_are_exact(state: State, raw: RawFacts) -> None:
             assert room == [sum(raw.room(kind).values()) for kind in part.variants]
 
 
+def _raw_name(resource: str) -> str:
+    return resource.removeprefix("gpu_milli.").removeprefix("extended.")
+
+
 def _nodes_are_counted(state: State, raw: RawFacts) -> None:
     nodes = state.nodes
     for name, node in raw.nodes.items():
@@ -80,6 +87,9 @@ def _nodes_are_counted(state: State, raw: RawFacts) -> None:
         needs = [parts(spec)[share.part].need for spec, share in here]
         free = [getattr(node, r) - sum(need[r] for need in needs) for r in ("cpu_milli", "memory_bytes")]
         assert [nodes.free.cpu_milli[index], nodes.free.memory_bytes[index]] == free
+        has_hca = HCA in nodes.extended.free
+        free_hca = int(nodes.extended.free[HCA][index]) if has_hca else 0
+        assert free_hca == amount_of(node, HCA) - sum(need[HCA] for need in needs)
         assert nodes.free.gpus[index] == node.gpus - len(devices) - len(node.foreign)
         alone = sum(spec.placement.sharing != "shared" for spec, _ in here)
         assert (nodes.occupancy.guests[index], nodes.occupancy.alone[index]) == (len(here), alone)
@@ -105,6 +115,7 @@ def fingerprint(state: State) -> tuple[object, ...]:
         nodes.free.gpus,
         nodes.free.cpu_milli,
         nodes.free.memory_bytes,
+        *nodes.extended.free.values(),
         nodes.devices.owner,
         nodes.held,
         nodes.ready,
@@ -136,10 +147,15 @@ def copy_of(state: State) -> State:
     return copied
 
 
-def retry_rule_is_applied(action: str | None, gang: Gang, spent: int) -> None:
-    """Check that a gang that failed, with `spent` of its attempts gone before, does what the matching rule says."""
+def retry_rule_is_applied(action: str | None, gang: Gang, spent: int, *, leaves: bool) -> None:
+    """Check that a gang that failed, with `spent` of its attempts gone before, does what the matching rule says.
+
+    leaves: it was leaving a node, of which the failure is a consequence: it is retried, whatever the rule says.
+    """
     most = 3 if gang.job.spec.retry.max is None else gang.job.spec.retry.max
-    if action == "fail":
+    if leaves:
+        assert gang.state is not GangState.FAILING, f"{gang.id} gives up though it was leaving a node"
+    elif action == "fail":
         assert gang.state is GangState.FAILING, f"{gang.id} continues though a rule says fail"
     elif action is not None and spent < most:
         assert gang.state is GangState.REQUEUEING, f"{gang.id} gives up though a rule says {action}"

@@ -13,7 +13,7 @@ from ganger import registry
 from ganger.core.cycle.plan import plan
 from ganger.core.cycle.publish_reasons import MAX_REASONS
 from ganger.core.fold.fold import fold, refusal
-from ganger.core.queue_order.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy, preemption_rules
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
@@ -22,6 +22,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Plan, Stop
 from ganger.model.evidence import RuleMatch
 from ganger.model.job import GangState, Job
+from ganger.model.node_health.health_decision import HealthDecision
 from ganger.model.policy import document_of
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -63,7 +64,7 @@ class World:
             return False
         stamped = e.Stamped(self.state.seq + 1, self.now_ms, event)
         failing = self._judged(event)
-        spent = failing.retries.used if failing else 0
+        spent, leaves = (failing.retries.used, bool(failing.attempt.vacates)) if failing else (0, False)
         touched = fold(self.state, stamped)
         self.log.append(stamped)
         self.raw.now_ms = self.now_ms
@@ -76,7 +77,7 @@ class World:
                 self.raw.end(thing.id, thing.state)
                 self.ended[thing.id] = thing.state
         if failing and isinstance(event, e.Failed):
-            safety.retry_rule_is_applied(self.raw.retry_action(event), failing, spent)
+            safety.retry_rule_is_applied(self.raw.retry_action(event), failing, spent, leaves=leaves)
         safety.state_is_consistent(self.state, self.raw)
         if isinstance(event, e.NodeLost):
             touched_ids = {gang.id for gang in gangs if gang.job.awaits and gang.attempt.start is None}
@@ -106,6 +107,10 @@ class World:
         at_once |= (
             queue_rotation.is_large_cluster(self.state) and planned.decisions != ()
         )  # the rotation reaches another queue
+        # Decisions about faulty nodes make a cycle of their own.
+        at_once |= any(isinstance(decision, HealthDecision) for decision in planned.decisions)
+        # A gang that is kept from starting leaves room for others, which the next cycle tries.
+        at_once |= preemption_rules(self.policy, self.state.document) is not None and planned.decisions != ()
         assert at_once or not self.is_due(), "a cycle is due that was just planned"
         if planned.decisions:
             self.try_event(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
@@ -234,6 +239,12 @@ def _draw_rule_match(world: World, gang: str, data: st.DataObject) -> RuleMatch 
     return RuleMatch(rule=index, do=rules[index].do, node=node, rank=0, line="uncorrectable ECC")
 
 
+def _is_evicted(world: World, data: st.DataObject) -> None:
+    if gang := world.draw_name(data, list(world.raw.starts)):
+        node, notice_ms = data.draw(st.sampled_from(world.left(gang))), data.draw(st.sampled_from((0, 25_000)))
+        world.try_event(e.Evicted(gang=gang, generation=world.generation(gang), node=node, notice_ms=notice_ms))
+
+
 def _clears(world: World, data: st.DataObject) -> None:
     if gang := world.draw_name(data, list(world.raw.starts)):
         nodes = tuple(data.draw(st.lists(st.sampled_from(world.left(gang)), min_size=1, unique=True)))
@@ -289,6 +300,12 @@ def _maintains(world: World, data: st.DataObject) -> None:
 
 def _lists(world: World, data: st.DataObject) -> None:
     """List nodes again: the server restarts, the cluster grows or shrinks, or foreign pods come or go."""
+    if world.raw.nodes and data.draw(st.booleans(), label="one changes"):
+        nodes = data.draw(draws.used_otherwise(tuple(world.raw.nodes.values())), label="nodes")
+        changed = data.draw(st.sampled_from(nodes), label="changed")
+        changed = replace(changed, unready=data.draw(st.sampled_from(("", "its kubelet is silent")), label="unready"))
+        assert world.try_event(e.NodeChanged(listed=changed))
+        return
     if data.draw(st.booleans()):
         world.try_event(e.ServerStarted(version="0"))
         assert plan(world.state, world.now_ms, world.policy).decisions == (), "nothing is planned before the listing"
@@ -332,6 +349,13 @@ def _restricts(world: World, data: st.DataObject) -> None:
     if gang := world.draw_name(data, [name for name in world.raw.jobs if name not in world.state.arrays]):
         required = data.draw(draws.affinities()).required
         assert world.try_event(e.NodesRestricted(gang=gang, required=required)) == (gang not in world.raw.starts)
+
+
+def _scales(world: World, data: st.DataObject) -> None:
+    """Ask for another number of nodes; the laws of `elastic` have jobs that take it."""
+    if gang := world.draw_name(data, list(world.state.gangs)):
+        nodes = world.state.gangs[gang].job.spec.nodes
+        assert not world.try_event(e.ScaleRequested(gang=gang, nodes=nodes + 1)), "its size is fixed"
 
 
 def _asks_array(world: World, data: st.DataObject) -> None:
@@ -394,8 +418,8 @@ def _nothing(world: World, data: st.DataObject) -> None:
 EVENTS: tuple[Callable[[World, st.DataObject], None], ...] = (
     *(_submits,) * 6,
     *(_confirms_all, _clears_all, _fails, _clears) * 2,
-    *(_confirms, _steps, _steps, _comes_late, _node, _lists, _stops, _edits, _applies, _nothing),
+    *(_confirms, _steps, _steps, _is_evicted, _comes_late, _node, _lists, _stops, _edits, _applies, _nothing),
     _maintains,
-    *(_suspends, _resumes, _reorders, _restricts, _is_done, _asks_array),
+    *(_suspends, _resumes, _reorders, _scales, _restricts, _is_done, _asks_array),
 )
 """Events that may occur, the likelier the more often."""

@@ -9,7 +9,8 @@ import pytest
 
 from ganger.model.decision import Cause
 from ganger.model.event import Quiet
-from ganger.model.job import Job, Limits
+from ganger.model.job import Job
+from ganger.model.job_sections.retry_spec import Limits
 from tests.local.world import Server, make_job, make_start, make_stop
 from tests.real.environments import python_with
 

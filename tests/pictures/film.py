@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ganger import registry
 from ganger.core.cycle.plan import plan
+from ganger.core.explain.defrag_plan import defrag_plan
 from ganger.core.explain.explain import current_reason, explain, reason_view
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
@@ -17,7 +18,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.policy_doc.policy_validation import policy_from_dict, policy_to_dict
 from ganger.model import event as e
-from ganger.model.decision import Cause, NodeShare, Plan, Start
+from ganger.model.decision import Cause, Move, NodeShare, Plan, Start
 from ganger.model.evidence import PythonError, RankEnd, RuleMatch
 from ganger.model.job import GangState
 from ganger.model.policy import GpuShares, Pool
@@ -199,6 +200,9 @@ class Film:
             self._done(name)
             del self.ended[name]
 
+    def _scale(self, gang: str, nodes: str) -> None:
+        self.apply(e.ScaleRequested(gang=gang, nodes=int(nodes)))
+
     def _stop(self, gang: str) -> None:
         self.apply(e.StopRequested(gang=gang))
 
@@ -216,6 +220,9 @@ class Film:
 
     def _drain(self, node: str) -> None:
         self.apply(e.NodeDrained(node=node))
+
+    def _spot(self, node: str, notice: str) -> None:
+        self.apply(e.NodePreempted(node=node, notice_ms=parse_duration_ms(notice)))
 
     def _maintain(self, nodes: str, begin: str, lasts: str) -> None:
         """Set a maintenance window: `n1+n2 1h 30m`, its start from now and its length."""
@@ -268,6 +275,20 @@ class Film:
         document = policy_from_dict(data, "it").document
         self.apply(e.PolicySet(document=document, version=self.state.policy_version + 1, forced=forced))
         self.policy = POLICIES[document.order] if "order" in changes else self.policy
+
+    def defrag_request(self) -> e.DefragRequested:
+        """Return the request for the moves that make most room in one domain of the lowest level."""
+        level = self.state.nodes.topology.levels[-1]
+        _, found = defrag_plan(self.state, level, None, self.now_ms, self.policy)
+        assert found, "no job could be moved"
+        moves = ((gang.id, gang.attempt.generation, shares) for gang, shares in found.moves)
+        return e.DefragRequested(
+            moves=tuple(Move(gang=gang, generation=number, shares=shares) for gang, number, shares in moves),
+            gang=found.goal.id,
+        )
+
+    def _defrag(self) -> None:
+        self.apply(self.defrag_request())
 
     def _unqueue(self, name: str) -> None:
         self.apply(e.QueueDeleted(queue=name))

@@ -40,15 +40,15 @@ def losses(cluster: Cluster, job: str) -> dict[int, float]:
     return {row["step"]: row["metrics"]["loss"] for row in cluster.client.metrics(job) if "loss" in row["metrics"]}
 
 
-def train(cluster: Cluster, python: str, name: str) -> str:
+def train(cluster: Cluster, python: str, name: str, *, warm: bool = False) -> str:
     shutil.copy(ROOT / "examples" / "train.py", cluster.folder)
     command = [python, "train.py", "--steps", str(STEPS), "--checkpoint-steps", "20"]
     shape = {"framework": "torch", "nodes": 2, "nproc_per_node": 2, "checkpoint": {"dir": f"checkpoints-{name}"}}
-    return cluster.submit(name, *command, **shape)
+    return cluster.submit(name, *command, **shape, warm=warm)
 
 
 def test_a_killed_worker_costs_no_step_and_changes_no_loss(cluster: Cluster, torch_python: str) -> None:
-    job = train(cluster, torch_python, "killed")
+    job = train(cluster, torch_python, "killed", warm=True)
     until(lambda: (cluster.client.job(job)["checkpoint_step"] or 0) >= 39, "the second checkpoint")
     os.kill(pids(cluster, job)[3], signal.SIGKILL)
     until(lambda: cluster.ended(job), "the end of the job")
@@ -62,6 +62,8 @@ def test_a_killed_worker_costs_no_step_and_changes_no_loss(cluster: Cluster, tor
     ledger = view["ledger"]
     assert sum(ledger[f"{part}_ms"] for part in PARTS) == ledger["total_ms"]
     assert ledger["recovery_ms"] > 0
+    logs = (cluster.folder / "home" / "jobs" / job / "nodes").glob("*/*/rank-*.log")
+    assert [log for log in logs if "ganger: warm:" in log.read_text()] == [], "every rank was forked"
 
     undisturbed = train(cluster, torch_python, "undisturbed")
     until(lambda: cluster.ended(undisturbed), "the end of the undisturbed job")

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from ganger.client import Client
+from ganger.client.client_errors import Refused
 from ganger.settings import Home
 
 DEADLINE_S = 60.0
@@ -83,7 +84,8 @@ class ServerHome:
             self.client.connect()
             live = [row for row in self.client.jobs(limit=2000)["items"] if row["ended_ms"] is None]
             for row in live:
-                self.client.stop(row["id"])
+                with suppress(Refused):  # it has ended since it was listed
+                    self.client.stop(row["id"])
             for row in live:
                 self.until(row["id"], "succeeded", "failed", "stopped")
             self.client.shutdown()

@@ -58,6 +58,11 @@ def test_a_job_is_suspended_and_resumed(app: FastAPI, world: Embedded) -> None:
     "body",
     [
         {"priority": 1001},
+        {"rollback": -1},
+        {"rollback": "10"},
+        {"rollback": 1.5},
+        {"rollback": True},
+        {"rollback": 1 << 60},
         {"priority": "high"},
         {"labels": {"a b": "c"}},
         {"labels": {"a": "-"}},
@@ -69,6 +74,13 @@ def test_a_job_is_suspended_and_resumed(app: FastAPI, world: Embedded) -> None:
 def test_invalid_changes_are_refused(app: FastAPI, full: Embedded, body: Any) -> None:
     name = full.submit()
     assert_problem(call(app, "PATCH", f"/jobs/{name}", body), 422, "invalid_request")
+
+
+def test_a_rollback_needs_a_checkpoint(app: FastAPI, full: Embedded) -> None:
+    name = full.submit(checkpoint={"dir": "ckpt"})
+    assert_problem(patch(app, name, rollback=10), 409, "no_checkpoint")
+    assert_problem(patch(app, "nobody", rollback=10), 404, "no_such_job")
+    assert full.service.job(name).row.state == "pending"
 
 
 def test_a_job_is_run_again_from_the_same_snapshot(app: FastAPI, world: Embedded) -> None:

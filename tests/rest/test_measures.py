@@ -26,7 +26,8 @@ def test_gangs_and_pending_reasons(world: Embedded, app: FastAPI) -> None:
     for _ in range(3):
         world.submit(nodes=2, placement={"sharing": "exclusive"})
     wait_until(
-        lambda: all(job.row.state != "pending" or job.reason for job in jobs(world)), "every pending job has a reason"
+        lambda: all(job.row.state == "running" or job.reason for job in jobs(world)),
+        "one runs, the others wait",
     )
     values = scrape(app)
     assert values["ganger_gangs"] == {
@@ -35,6 +36,18 @@ def test_gangs_and_pending_reasons(world: Embedded, app: FastAPI) -> None:
     codes = Counter(job.reason.code for job in jobs(world) if job.reason)
     assert codes, "a job is pending"
     assert values["ganger_pending_gangs"] == {(code,): count for code, count in codes.items()}
+    assert codes["no_capacity"] == len([job for job in jobs(world) if job.reason])
+    assert values["ganger_unmet_nodes"] == {("cpu",): 2 * codes["no_capacity"]}
+
+
+def test_largest_gangs(world: Embedded, app: FastAPI) -> None:
+    values, rows = scrape(app), world.service.overview().fragmentation
+    forms = [(f"{row.gpu_type or 'gpu'}:{row.gpus} {row.level}".strip(),) for row in rows]
+    assert forms, "the nodes have GPUs"
+    assert values["ganger_largest_gang_nodes"] == dict(zip(forms, (row.nodes for row in rows), strict=True))
+    assert values["ganger_largest_gang_nodes_defragmented"] == dict(
+        zip(forms, (row.nodes_defragmented for row in rows), strict=True)
+    )
 
 
 def jobs(world: Embedded) -> list[Any]:

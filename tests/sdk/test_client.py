@@ -77,7 +77,7 @@ def test_a_dry_run_changes_nothing(client: Client) -> None:
 
 
 def test_a_waiting_job_says_why_and_may_be_changed(client: Client, folder: Path) -> None:
-    holder = client.run(waits_for(folder / "go"), nodes=2, gpu=2)
+    holder = client.run(waits_for(folder / "go"), nodes=2, gpu=2, priority="high")  # else it would be preempted
     waiting = client.run("true", nodes=2, gpu=2, name="waiting")
     until(lambda: waiting.get().reason, "a reason")
     explained = waiting.explain()

@@ -6,7 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from ganger import ClientError
-from ganger.model.job import After, Array, GitCode, JobSpec, Parallel, Retry, Role, Rule, Volume
+from ganger.model.job import After, Array, GitCode, JobSpec, Parallel, Role, Volume
+from ganger.model.job_sections.retry_spec import Retry, Rule
 from ganger.model.views.service_views import AttemptView, EventRow, JobRow, JobView, Ledger
 from ganger.sdk.decode import view
 

@@ -13,8 +13,10 @@ import pytest
 import ganger
 from ganger import AsyncClient, AsyncJob, Client, Job
 from ganger.launcher.build_archive import build
-from ganger.model import affinity, placement_spec
+from ganger.model import affinity
 from ganger.model import job as model
+from ganger.model.job_sections import placement_spec, pod_spec, retry_spec
+from ganger.model.watch import watch_rules
 from ganger.sdk import job_fields as sdk_fields
 
 PACKAGE = Path(ganger.__file__).parent
@@ -61,6 +63,8 @@ JOB = {
     "results",
     "resume",
     "retry",
+    "rollback",
+    "scale",
     "stacks",
     "stop",
     "suspend",
@@ -136,14 +140,21 @@ PARTS = [
     (sdk_fields.AffinityFields, affinity.Affinity, set(), set()),
     (sdk_fields.PreferenceFields, affinity.Preference, set(), set()),
     (sdk_fields.SliceFields, placement_spec.Slice, set(), set()),
+    (sdk_fields.ElasticFields, placement_spec.Elastic, set(), set()),
+    (sdk_fields.BatchFields, placement_spec.Batch, set(), set()),
     (sdk_fields.ParallelFields, model.Parallel, set(), set()),
     (sdk_fields.RoleFields, model.Role, set(), set()),
     (sdk_fields.GitCodeFields, model.GitCode, set(), set()),
     (sdk_fields.VolumeFields, model.Volume, set(), set()),
+    (sdk_fields.PodFields, pod_spec.PodSection, set(), set()),
+    (sdk_fields.PodMetadataFields, pod_spec.PodMetadata, set(), set()),
+    (sdk_fields.RolePodFields, pod_spec.RolePod, set(), set()),
     (sdk_fields.CheckpointFields, model.Checkpoint, set(), set()),
-    (sdk_fields.RuleFields, model.Rule, set(), set()),
-    (sdk_fields.RetryFields, model.Retry, set(), set()),
-    (sdk_fields.LimitFields, model.Limits, set(), set()),
+    (sdk_fields.WatchFields, watch_rules.Watch, set(), set()),
+    (sdk_fields.LogMarkerFields, watch_rules.LogMarkers, set(), set()),
+    (sdk_fields.RuleFields, retry_spec.Rule, set(), set()),
+    (sdk_fields.RetryFields, retry_spec.Retry, set(), set()),
+    (sdk_fields.LimitFields, retry_spec.Limits, set(), set()),
     (sdk_fields.AfterFields, model.After, set(), set()),
 ]
 

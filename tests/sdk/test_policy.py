@@ -16,6 +16,12 @@ def test_a_policy_is_compared_tried_applied_and_taken_back(client: Client, folde
         difference = client.diff_policy(given)
         assert [(each.path, each.before, each.after) for each in difference.changes] == [("half_life", "7d", "3d")]
     assert client.try_policy({"half_life": "3d"}).starts == ()
+    assert client.try_policy({"half_life": "3d"}).idle is None
+    idle = client.try_policy({"queues": {"default": {"idle": {"window": "20m"}}}}).idle
+    assert idle is not None
+    assert [(queue.queue, queue.window_ms, queue.action) for queue in idle.queues] == [
+        ("default", 1_200_000, "suspend")
+    ]
     found = client.apply_policy({"half_life": "3d"}, note="why", if_version=before.version)
     assert (found.version, found.note) == (before.version + 1, "why")
     assert client.policy_versions()[0].version == found.version

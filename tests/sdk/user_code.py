@@ -61,7 +61,7 @@ async def main() -> None:
 
 
 client.run("true", nods=2)  # type: ignore[call-arg]
-client.run("true", nodes="two")  # type: ignore[arg-type]
+client.run("true", nodes=2.5)  # type: ignore[arg-type]
 client.run("true", retry={"maximum": 2})  # type: ignore[typeddict-unknown-key]
 job.logs(ranks=0)  # type: ignore[call-arg]
 scored.remote(3)  # type: ignore[arg-type]

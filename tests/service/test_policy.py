@@ -59,6 +59,13 @@ def test_the_written_document_reads_back_the_same(ordered: Embedded) -> None:
     assert trial.changes == ()
 
 
+def test_rules_for_idle_jobs_outlive_a_change_of_their_queue_alone(ordered: Embedded) -> None:
+    ordered.service.apply_policy(text("queues: {nlp: {idle: {window: 30m, do: stop}}}"))
+    ordered.service.set_queue(Queue(name="nlp", weight=5))
+    nlp = ordered.service.policy().document["queues"]["nlp"]
+    assert (nlp["weight"], nlp["idle"]) == (5, {"window": "30m", "do": "stop"})
+
+
 def test_levels_of_the_network_are_shown_and_compared(tmp_path: Path, zipapp: Path) -> None:
     nodes = (Node(name="n1", gpus=1, labels={"a": "h1", "b": "s1"}), Node(name="n2", gpus=1, labels={"a": "h1"}))
     world = Embedded(tmp_path, zipapp, nodes, orders=order)
@@ -185,6 +192,10 @@ BEYOND = {  # of 8 h100 and 2 a100, 32 CPUs, 4Gi
             "queue a is guaranteed 3 a100 GPUs, and all nodes have 2",
         ],
     ),
+    "another resource": (
+        "{a: {nominal: {extended: {rdma/hca: 3}}}}",
+        ["queue a is guaranteed 3 rdma/hca, and all nodes have 0"],
+    ),
     "CPUs and memory": (
         "{a: {nominal: {cpu: 32500m, memory: 4608Mi}}}",
         [
@@ -215,6 +226,11 @@ WRONG = {
         "queues: {a: {nominal: {gpus: 2}}, b: {parent: a, nominal: {gpus: 3}}}",
         "queue a is guaranteed 2, and its children 3: b 3",
     ),
+    "more of a resource guaranteed below": (
+        "queues: {a: {nominal: {extended: {rdma/hca: 2}}}, b: {parent: a, nominal: {extended: {rdma/hca: 3}}}}",
+        "queues.a.nominal.extended.rdma/hca: queue a is guaranteed 2, and its children 3: b 3",
+    ),
+    "a resource without a domain": ("queues: {a: {nominal: {extended: {hca: 1}}}}", "is not an extended resource"),
     "a type that no node has": ("queues: {a: {nominal: {gpu_types: {h200: 1}}}}", "no node has h200 GPUs"),
     "an unknown key": ("halflife: 3d", "did you mean 'half_life'"),
     "a parent of root": ("queues: {root: {parent: default}}", "leave it out"),
@@ -223,6 +239,14 @@ WRONG = {
     "two pools of a name": (
         "pools: [{name: a, kind: spot, nodes: {x: y}}, {name: a, kind: cpu, nodes: {x: z}}]",
         "is used twice",
+    ),
+    "preemption in turn": (
+        "preemption: {reclaim: fair_share, priority: all}",
+        "policy.yaml:1:45: preemption.priority: all: with reclaim: fair_share jobs would be preempted in turn",
+    ),
+    "less than no preempted job": (
+        "preemption:\n  reclaim: guarantee\n  max_per_hour: -1\n",
+        "policy.yaml:3:17: preemption.max_per_hour: -1 is not a number of jobs: write all, or a whole number from 0 to",
     ),
     "a pool of no kind": ("pools: [{name: a, kind: spt, nodes: {x: y}}]", "did you mean 'spot'"),
     "a pool without nodes": ("pools: [{name: a, kind: spot}]", "pools[0].nodes is missing"),
@@ -252,6 +276,25 @@ WRONG = {
         "topology[1].labels: no node has a label b or c",
     ),
     "a name of a queue": ("queues: {A_B: {}}", "is not the name of a queue"),
+    "a search for moves each second": (
+        "defrag: {every: 1s}",
+        "policy.yaml:1:17: defrag.every: each search is an event",
+    ),
+    "moves in no level": (
+        "defrag: {level: rock, every: 1h}",
+        "policy.yaml:1:17: defrag.level: the network has no level",
+    ),
+    "a time that is none": ("autoscaling: {after: soon}", "autoscaling.after: 'soon' is not a duration"),
+    "a time before now": ("autoscaling: {after: -1}", "autoscaling.after: "),
+    "a provisioning class that is no name": (
+        "autoscaling: {class: [a]}",
+        "autoscaling.class: ['a'] is not the name of a provisioning class",
+    ),
+    "a class in capitals": ("autoscaling: {class: Best}", "autoscaling.class: 'Best' is not the name of a"),
+    "an autoscaler that is one word": (
+        "autoscaling: karpenter",
+        "autoscaling: 'karpenter' is not valid: write a mapping",
+    ),
     "no score": (
         "gpu_shares: {cut: 7, score: packed}",
         "policy.yaml:1:29: gpu_shares.score: 'packed' is not a placement score: write ",

@@ -33,8 +33,7 @@ def figures(asked: TraceRun) -> dict[str, Any]:
     return found | {"jobs": [asdict(job) for job in outcome.histories], "bars": occupancy.bars}
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@given(jobs=JOBS, days=st.lists(st.integers(2, 400), max_size=4, unique=True))
+@given(order=st.sampled_from(ORDERS), jobs=JOBS, days=st.lists(st.integers(2, 400), max_size=4, unique=True))
 def test_faults_that_hit_no_job_change_no_figure(order: str, jobs: list[tuple[int, int, int]], days: list[int]) -> None:
     """A run went on to the last row of a record of 348 days, and its means were those of an empty cluster."""
     asked = run(recorded(*sorted(jobs)), NODES, order)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -14,19 +14,19 @@ from ganger.model.affinity import Affinity, Expression, Operator, Preference, Te
 from ganger.model.job import (
     After,
     Array,
-    Checkpoint,
     GitCode,
     GpuRequest,
     JobSpec,
-    Limits,
     Parallel,
     Resources,
-    Retry,
     Role,
-    Rule,
     Volume,
 )
-from ganger.model.placement_spec import Placement, Slice
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.placement_spec import BATCH_POLICIES, Batch, Elastic, Placement, Slice
+from ganger.model.job_sections.pod_spec import PodMetadata, PodSection, RolePod
+from ganger.model.job_sections.retry_spec import Limits, Retry, Rule
+from ganger.model.watch.watch_rules import LogMarkers, Watch
 from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
 from ganger.spec.field_types import TABLES, forms
 from ganger.spec.schema import by_key, inner
@@ -56,26 +56,50 @@ env = st.dictionaries(
 checkpoints = st.builds(
     Checkpoint,
     dir=paths,
-    every_ms=st.none() | durations,
+    local=st.none() | st.just("/nvme/fast"),
+    peer=st.just(False),  # it needs nodes and local: tests/spec/test_reading.py
+    pattern=st.none() | st.from_regex(r"[a-z0-9][a-z0-9.=_@+-]{0,39}\*?[a-z.]{0,9}", fullmatch=True),
+    every_ms=st.none() | st.just(0) | durations,
     signal=st.sampled_from([None, "SIGUSR1", "SIGTERM"]),
     grace_ms=st.integers(0, DAYS_3650_MS),
     keep=st.integers(1, 10_000),
     keep_every=st.none() | st.integers(1, 1_000_000_000),
     resume=st.sampled_from(["auto", "never"]),
 )
+reactions = st.none() | st.sampled_from(["ignore", "tell", "stop"])
+markers = st.from_regex(r"[a-z]{1,5}( [a-z]{1,5})?[:=]", fullmatch=True)
+log_markers = st.builds(LogMarkers, step=markers, loss=markers, nan_steps=st.none() | markers)
+watches = st.builds(
+    Watch,
+    nan=reactions,
+    spike=reactions,
+    stall=reactions,
+    slow=reactions,
+    max_rollbacks=st.none() | st.integers(0, 1000),
+    metric=st.sampled_from(["loss", "train/lm loss"]),
+    log_format=st.none(),
+    log=st.none() | log_markers,
+) | st.builds(Watch, log_format=st.sampled_from(["megatron", "deepspeed", "torchtitan"]))
 commands = texts | st.lists(texts, min_size=1).map(tuple)
 resources = st.builds(
-    Resources, gpu=gpus, cpu_milli=st.none() | st.integers(0, 65_536_000), memory_bytes=st.integers(0, 1 << 46)
+    Resources,
+    gpu=gpus,
+    cpu_milli=st.none() | st.integers(0, 65_536_000),
+    memory_bytes=st.integers(0, 1 << 46),
+    extended=st.dictionaries(st.sampled_from(["rdma/hca", "a.b/C_d", "ephemeral-storage"]), st.integers(1, 1 << 46)),
 )
+CLAIM = {"name": "gpus", "resourceClaimTemplateName": "one"}
 roles = st.dictionaries(
     names.filter(lambda name: name != "worker"),
     st.builds(
         Role,
         count=st.integers(1, 65_536),
+        max_count=st.none(),
         resources=resources,
         run=st.none() | commands,
         env=env,
         on_failure=st.sampled_from(["restart", "fail", "ignore"]),
+        pod=st.none() | st.builds(RolePod, spec=st.just({"resourceClaims": [CLAIM]}) | st.just({})),
     ),
     max_size=3,
 )
@@ -133,12 +157,44 @@ placements = st.builds(
     tolerations=st.sampled_from([(), ("spot", "team=nlp"), ("*",)]),
     network=st.sampled_from([(), ("ib",), ("ib", "tcp")]),
 )
+pods = st.builds(
+    PodSection,
+    metadata=st.builds(PodMetadata, labels=st.just({"team": "nlp"}), annotations=st.dictionaries(keys, texts)),
+    spec=st.dictionaries(st.just("hostNetwork"), st.booleans()),
+    container=st.dictionaries(
+        st.just("securityContext"), st.dictionaries(st.just("runAsUser"), st.integers(0, 1 << 31))
+    ),
+    shm_bytes=st.none() | st.integers(0, 1 << 46),
+)
 words = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
-specs = st.builds(
+batches = st.builds(Batch, global_samples=st.just(1), policy=st.sampled_from(BATCH_POLICIES[1:]))
+ranges = st.tuples(
+    st.integers(1, 9),
+    st.builds(Elastic, step=st.integers(1, 3), level=st.none() | st.just("rack"), batch=st.none() | batches),
+)
+
+
+def with_range(spec: JobSpec, units: int, elastic: Elastic) -> JobSpec:
+    """Return an elastic gang of a spec that needs no slices, with a range of its first role or of its nodes."""
+    if spec.placement.slices:
+        return spec
+    if spec.roles:
+        (name, role), count = next(iter(spec.roles.items())), 1 + spec.nodes % 4
+        batch = elastic.batch and replace(elastic.batch, global_samples=count)
+        role = replace(role, count=count, max_count=count + units * elastic.step)
+        return replace(spec, roles=spec.roles | {name: role}, elastic=replace(elastic, level=None, batch=batch))
+    nodes = elastic.step * (1 + spec.nodes % 4)
+    batch = elastic.batch and replace(elastic.batch, global_samples=nodes * spec.processes_per_node)
+    return replace(spec, nodes=nodes, max_nodes=nodes + units * elastic.step, elastic=replace(elastic, batch=batch))
+
+
+rigid_specs = st.builds(
     JobSpec,
     roles=roles,
     stop_when=st.just("all"),
+    preemptible=st.booleans(),
     start_order=st.sampled_from([(), ("worker",)]),
+    pod=st.none() | pods,
     volumes=volumes,
     secrets=st.lists(names.map(lambda name: f"S_{name.replace('-', '_')}"), unique=True, max_size=3).map(tuple),
     params=env,
@@ -152,6 +208,8 @@ specs = st.builds(
     framework=st.sampled_from(["plain", "torch"]),
     image=st.sampled_from([None, "python:3.13-slim"]),
     nodes=st.integers(1, 65_536),
+    max_nodes=st.none(),
+    elastic=st.none(),
     nproc_per_node=st.none() | st.integers(1, 1024),
     resources=resources,
     placement=st.just(Placement()) | placements,
@@ -160,6 +218,9 @@ specs = st.builds(
     run=commands,
     env=env,
     checkpoint=st.none() | checkpoints,
+    watch=st.none() | watches,
+    movable=st.booleans(),
+    spares=st.none(),
     retry=retries,
     limits=st.builds(
         Limits,
@@ -169,6 +230,7 @@ specs = st.builds(
     )
     | durations.map(lambda time_ms: Limits(time_ms=time_ms, time_min_ms=time_ms)),
 )
+specs = rigid_specs | st.builds(lambda spec, drawn: with_range(spec, *drawn), rigid_specs, ranges)
 
 
 @given(specs)

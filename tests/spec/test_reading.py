@@ -6,8 +6,10 @@ import pytest
 
 from ganger.errors import RequestError
 from ganger.model.affinity import Expression, Operator, Preference, Term
-from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Resources, Retry
-from ganger.model.placement_spec import Placement, Slice
+from ganger.model.job import GpuRequest, JobSpec, Resources
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.placement_spec import Placement, Slice
+from ganger.model.job_sections.retry_spec import Limits, Retry
 from ganger.model.terms import Slices
 from ganger.spec import parse_spec, spec_from_dict, spec_to_dict
 
@@ -27,7 +29,9 @@ run: |
   python train.py \\
     --lr 0.1
 env: {BS: 80, VERSION: 1.10, DEBUG: true, WORDS: "a: b"}
-checkpoint: {dir: ckpt, every: 30m, signal: SIGUSR1, grace: 120s, keep: 3, keep_every: 1000, resume: never}
+checkpoint:
+  {dir: ckpt, local: /nvme, peer: true, pattern: "step-*", every: 30m, signal: SIGUSR1, grace: 120s, keep: 3,
+   keep_every: 9, resume: never}
 retry: {max: 3, backoff: 10s..5m}
 limits: {time: 24h, time_min: 90m, queue_time: 2h, hang_time: 30m}
 """
@@ -45,11 +49,14 @@ WHOLE_SPEC = JobSpec(
     env={"BS": "80", "VERSION": "1.10", "DEBUG": "true", "WORDS": "a: b"},
     checkpoint=Checkpoint(
         dir="ckpt",
+        local="/nvme",
+        peer=True,
+        pattern="step-*",
         every_ms=1_800_000,
         signal="SIGUSR1",
         grace_ms=120_000,
         keep=3,
-        keep_every=1000,
+        keep_every=9,
         resume="never",
     ),
     retry=Retry(max=3, backoff_first_ms=10_000, backoff_max_ms=300_000),
@@ -80,11 +87,14 @@ def test_written_back_without_defaults_and_in_a_users_words() -> None:
         "env": {"BS": "80", "VERSION": "1.10", "DEBUG": "true", "WORDS": "a: b"},
         "checkpoint": {
             "dir": "ckpt",
+            "local": "/nvme",
+            "peer": True,
+            "pattern": "step-*",
             "every": "30m",
             "signal": "SIGUSR1",
             "grace": "2m",
             "keep": 3,
-            "keep_every": 1000,
+            "keep_every": 9,
             "resume": "never",
         },
         "retry": {"max": 3, "backoff": "10s..5m"},
@@ -270,3 +280,24 @@ def test_what_is_replaced_is_not_complained_of() -> None:
     text = "run: x\nnodes: many\nresources: {gpu: {count: -1}}"
     spec = parse_spec(text, "job.yaml", {"nodes": 2, "resources": {"gpu": "H100:4"}})
     assert (spec.nodes, spec.resources.gpu) == (2, GpuRequest(count=4, type="H100"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"watch": {"nan": "explode"}}, "'explode' is not a consequence of a finding: write ignore, tell, stop or rol"),
+        ({"watch": {"nan": "rollback"}}, "watch.nan: a rollback needs a checkpoint for each step: add checkpoint"),
+        ({"watch": {"spike": "rollback"}, "checkpoint": {"pattern": "m.pt"}}, "watch.spike: a rollback needs"),
+        ({"watch": {"log_format": "megatorn"}}, "did you mean 'megatron'?"),
+        ({"watch": {"log_format": "megatron", "log": {"step": "s", "loss": "l"}}}, "leave out log or log_format"),
+        ({"watch": {"log": {"step": "s"}}}, "loss"),
+        ({"watch": {"log": {"step": " ", "loss": "l"}}}, "is not a part of a log line"),
+        ({"watch": {"log": {"step": "s\n", "loss": 3}}}, "is not a part of a log line"),
+        ({"watch": {"max_rollbacks": -1}}, "-1"),
+        ({"watch": []}, "watch"),
+    ],
+)
+def test_a_wrong_watch_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        spec_from_dict({"run": "x"} | fields, "job")
+    assert message in refused.value.detail

@@ -31,6 +31,34 @@ def test_what_becomes_of_it(written: dict[str, Any], becomes: tuple[str, int, in
 
 
 @pytest.mark.parametrize(
+    ("written", "becomes"),
+    [
+        ({"run": "torchrun --nnodes=2:4 --nproc-per-node 8 t.py"}, ("torchrun", 2, 4, 8)),
+        ({"run": "torchrun --nnodes=2:4 t.py", "nodes": 3}, ("torchrun", 3, None, None)),
+        ({"run": "torchrun --nnodes=2:4 t.py", "nodes": "1..8"}, ("torchrun", 1, 8, None)),
+        ({"run": "deepspeed --elastic_training --num_nodes 4 t.py"}, ("deepspeed", 1, 4, None)),
+        ({"run": "horovodrun --min-np 2 --max-np 4 python t.py"}, ("horovod", 2, 4, 1)),
+        ({"run": "horovodrun --min-np 3 --max-np 9 --slots-per-host 2 python t.py"}, ("horovod", 2, 4, 2)),
+        ({"run": "horovodrun --min-np 4 --max-np 8 python t.py", "nproc_per_node": 4}, ("horovod", 1, 2, 4)),
+        ({"run": "horovodrun --min-np 4 --max-np 8 python t.py", "nodes": "2..4"}, ("horovod", 2, 4, 2)),
+        ({"run": "horovodrun --min-np 5 --max-np 7 python t.py", "nproc_per_node": 4}, ("horovod", 2, None, 4)),
+    ],
+)
+def test_a_launcher_that_is_asked_for_a_range_makes_the_job_elastic(
+    written: dict[str, Any], becomes: tuple[str, int, int | None, int | None]
+) -> None:
+    spec = spec_from_dict(written, "the job")
+    assert (spec.framework, spec.nodes, spec.max_nodes, spec.nproc_per_node) == becomes
+    assert spec_from_dict(spec_to_dict(spec), "the same") == spec
+
+
+def test_a_range_of_a_launcher_the_wrong_way_round_is_refused() -> None:
+    with pytest.raises(RequestError) as refused:
+        spec_from_dict({"run": "torchrun --nnodes=4:2 t.py"}, "the job")
+    assert "'4..2' is not a range of nodes: the second number must be the larger one: write 2..4" in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("written", "retries"),
     [
         ({}, 2),

@@ -188,7 +188,7 @@ def test_a_save_that_was_being_composed_is_repeated(rank: Rank) -> None:
     for number in (0, 1, 2):
         write(rank, number, 12, "old")
     (draft,) = rank.checkpoints.glob(".step-*")
-    (draft / "parts").rename(draft / "composing")
+    (draft / "parts").rename(draft / "composing-0")
     (draft / "files" / complete_checkpoints.MANIFEST).write_text("{")
     for number in range(RANKS):
         write(rank, number, 12, "new")

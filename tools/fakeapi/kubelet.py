@@ -19,11 +19,19 @@ Action = Callable[[Table, StoredObject, Object], None]
 
 
 class Kubelet:
-    """Kubelets of all nodes. start_s, stop_s: how long a pod takes to start and to stop; down: failed nodes."""
+    """Kubelets of all nodes.
+
+    Attributes:
+        start_s: how long a pod takes to start.
+        stop_s: how long a pod takes to stop.
+        down: failed nodes.
+        counts: resource of which a node rejects pods that ask for more than is left of it; empty: none.
+    """
 
     def __init__(self, writes: Writes, start_s: float = 0.0, stop_s: float = 0.0) -> None:
         self.start_s, self.stop_s = start_s, stop_s
         self.down: set[str] = set()
+        self.counts = ""
         self._writes = writes
         self._queue: deque[tuple[Action, Table, Key]] = deque()
         self._addresses = 0
@@ -77,7 +85,23 @@ class Kubelet:
     def _start_pod(self, table: Table, stored: StoredObject, pod: Object) -> None:
         is_pending = pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"]
         if is_pending and pod["spec"]["nodeName"] not in self.down:
-            self._writes.replace(table, stored, self._running_pod(pod), status=True)
+            status = self._running_pod(pod) if self._admits(table, pod) else self._rejected_pod(pod)
+            self._writes.replace(table, stored, status, status=True)
+
+    def _admits(self, table: Table, pod: Object) -> bool:
+        if not self.counts:
+            return True
+        node = self._writes.store.table(NODES).objects["", pod["spec"]["nodeName"]].read()
+        pods_there = [item.read() for item in table.objects.values() if b'"Running"' in item.raw]
+        used = sum(
+            _amount(other, self.counts) for other in pods_there if other["spec"]["nodeName"] == pod["spec"]["nodeName"]
+        )
+        return used + _amount(pod, self.counts) <= int(node["status"]["allocatable"][self.counts])
+
+    def _rejected_pod(self, pod: Object) -> Object:
+        reason, message = f"OutOf{self.counts}", f"Node didn't have enough resource: {self.counts}"
+        pod["status"] |= {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}
+        return pod
 
     def _stop_pod(self, table: Table, stored: StoredObject, pod: Object) -> None:
         if "deletionTimestamp" not in pod["metadata"] or pod["spec"]["nodeName"] in self.down:
@@ -109,6 +133,11 @@ class Kubelet:
             "containerStatuses": _container_statuses(pod, {"running": {"startedAt": now}}, ready=True),
         }
         return pod
+
+
+def _amount(pod: Object, resource: str) -> int:
+    containers = (container.get("resources", {}).get("limits", {}) for container in pod["spec"]["containers"])
+    return sum(int(limits.get(resource, 0)) for limits in containers)
 
 
 def _container_statuses(pod: Object, state: dict[str, Any], *, ready: bool) -> list[dict[str, Any]]:

@@ -82,6 +82,13 @@ class FaultProxy:
         self._faults.append(fault)
         return fault
 
+    def cut_watches(self) -> int:
+        """Break the connections of all watches; return their number."""
+        watched = [connection for connection, watch in self._connections.items() if watch is not None]
+        for connection in watched:
+            connection.abort()
+        return len(watched)
+
     # -- called by connections -----------------------------------------------------------------------------------------
 
     def _make_connection(self) -> Connection:

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.generate import cli_page, custom_resources, job_schema, lifecycle_page
+from tools.generate import cli_page, job_schema, lifecycle_page
 from tools.generate.blocks import block
+from tools.generate.resources import custom_resources
 from tools.way_of_a_job import page as way_of_a_job
 
 ROOT: Final = Path(__file__).parents[2]

@@ -11,16 +11,24 @@ from typing import Final, get_args
 from ganger.cli.exit_codes import EXIT_CODES
 from ganger.cli.jobs.explain_spec import describe_key, keys
 from ganger.cli.jobs.init_command import TEMPLATES
+from ganger.core.failure.failure_classes import CLASSES
 from ganger.engine.query.event_text import CAUSES
 from ganger.error_codes import CODES
 from ganger.model.event import Event
+from ganger.model.network_profile import NetworkProfile
 from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sentence
 from ganger.model.units import DAY_MS, HOUR_MS
+from ganger.networks.findings import MEANINGS
 from ganger.registry import frameworks, plugin_attribute
+from tools.chart import values as chart_values
 from tools.generate import rest_routes, sdk_names
 from tools.generate.environment_variables import travels, variables
+from tools.generate.gang_kinds import gang_kinds
 from tools.generate.markdown import code, table
-from tools.generate.policy_keys import policy_keys
+from tools.generate.node_rules import node_checks, node_rules, severities
+from tools.generate.other_commands import arena_commands, arena_flags, sbatch_options
+from tools.generate.policy_keys import field_rows, policy_keys
+from tools.generate.sharing_dialects import sharing_dialects
 
 ROOT: Final = Path(__file__).parents[2]
 GOLDEN: Final = ROOT / "tests" / "frameworks" / "golden"
@@ -106,6 +114,10 @@ _EXAMPLES: Final = (
         code=ReasonCode.VOLUME_UNAVAILABLE,
         scope="the claim data is ReadWriteOnce and in use on n1",
     ),
+    PendingReason(
+        code=ReasonCode.DEVICES_UNAVAILABLE,
+        scope="the pod bert-7f3a-1-0 on n1: request gpu: gpu.example.com: 1 of 2 devices are free: gpu-1 is in use",
+    ),
     PendingReason(code=ReasonCode.STOPPING_OTHERS, holders=("bert-7f3a",)),
     PendingReason(code=ReasonCode.NOT_LISTED),
     PendingReason(code=ReasonCode.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),
@@ -122,6 +134,16 @@ def block(name: str, *words: str) -> str:
 def _frameworks() -> Iterator[str]:
     rows = ((f"[`{name}`](how-to/frameworks/{name}.md)", module.DOC) for name, module in sorted(frameworks().items()))
     return table(("framework", "what it is"), rows)
+
+
+def _failure_classes() -> Iterator[str]:
+    head = ("class", "what failed", "origin", "retry", "what to do")
+    rows = ((code(one.name), one.title, one.origin, code(one.retry), one.remedy) for one in CLASSES.values())
+    return table(head, rows)
+
+
+def _network_findings() -> Iterator[str]:
+    return table(("code", "what it means for jobs"), ((code(name), meaning) for name, meaning in MEANINGS.items()))
 
 
 def _framework(name: str) -> Iterator[str]:
@@ -261,18 +283,30 @@ def _methods(name: str) -> Iterator[str]:
 
 
 BLOCKS: Final[dict[str, Callable[..., Iterator[str]]]] = {
+    "arena-commands": arena_commands,
+    "arena-flags": arena_flags,
     "causes": _causes,
+    "chart-values": chart_values.rows,
     "events": _events,
+    "failure-classes": _failure_classes,
     "exit-codes": _exit_codes,
     "framework": _framework,
     "frameworks": _frameworks,
+    "gang-kinds": gang_kinds,
+    "network-findings": _network_findings,
+    "network-profile": lambda: field_rows(NetworkProfile),
     "methods": _methods,
+    "node-checks": node_checks,
+    "node-rules": node_rules,
     "policy": policy_keys,
     "problems": _problems,
     "reasons": _reasons,
     "rest": rest_routes.routes,
+    "sharing-dialects": sharing_dialects,
+    "sbatch-options": sbatch_options,
     "schemas": rest_routes.bodies,
     "sdk": _sdk,
+    "severities": severities,
     "spec": _spec,
     "templates": _templates,
     "train": _train,

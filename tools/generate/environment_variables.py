@@ -35,10 +35,15 @@ _MEANINGS: Final = {
 }
 _SOMETIMES: Final = {
     "GANGER_TP, GANGER_PP, GANGER_DP": "with `parallel:`, the sizes; an unset one is computed from the others",
+    "GANGER_MIN_NODES, GANGER_MAX_NODES": "with a range of `nodes:`, its limits",
+    "GANGER_BATCH_PER_RANK": "with `elastic.batch`, the samples of each process in an optimizer step",
+    "GANGER_LR_SCALE": "with `elastic.batch`, the factor of the learning rate at this size",
     "GANGER_VOLUME_NAME": "for each of `volumes:`, its path; NAME in capitals, with `_` for `-`",
     "GANGER_OUTPUT_DIR": "directory for output files, kept until the job is deleted; the same for all attempts",
     "GANGER_RESUME_FROM": "with `checkpoint:`, the directory of the newest complete checkpoint, if there is one",
     "GANGER_RESUME_SKIP": "steps of checkpoints from which attempts failed, with commas: they are tried last",
+    "GANGER_ROLLBACK_STEP, GANGER_ROLLBACK_ATTEMPT": "after a rollback, its step and the first attempt after it, until "
+    "another checkpoint is saved",
     "GANGER_CHECKPOINT_KEEP, GANGER_CHECKPOINT_KEEP_EVERY": "values of `checkpoint.keep` and `keep_every`",
     "GANGER_ARRAY_ID, GANGER_ARRAY_INDEX": "in an element of an array, the id of the array and its index",
     "GANGER_TRIAL_PARAMS": "with `params:`, their values as JSON",

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.core.failure.reactions import REACTIONS, Action, Ending, Member, Reaction
+from ganger.core.node_health.health_lifecycle import HEALTH
 from ganger.core.state.lifecycle import DURABLE, GANG, NODE, Phase
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "lifecycle.md"
@@ -11,7 +12,8 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "lifecycle.md"
 
 def page() -> str:
     """Return the text of the page."""
-    sources = "Generated from `core/state/lifecycle.py` and `core/failure/reactions.py`; do not edit."
+    sources = "Generated from `core/state/lifecycle.py`, `core/node_health/health_lifecycle.py` and "
+    sources += "`core/failure/reactions.py`; do not edit."
     lines = ["# Lifecycles of a gang and of a node", "", sources, ""]
     lines += ["## Gang", "", "States marked * are durable: they need no work after a restart of the server.", ""]
     lines += ["```mermaid", "stateDiagram-v2", "    [*] --> pending"]
@@ -19,6 +21,8 @@ def page() -> str:
     lines += [f"    {origin} --> {target}: {step}" for (origin, step), target in GANG.items()]
     lines += ["```", "", "## Node", "", "```mermaid", "stateDiagram-v2", "    [*] --> ready"]
     lines += [f"    {origin} --> {target}: {step}" for (origin, step), target in NODE.items()]
+    lines += ["```", "", "## Health of a node", "", "```mermaid", "stateDiagram-v2", "    [*] --> healthy"]
+    lines += [f"    {origin} --> {target}: {step}" for (origin, step), target in HEALTH.items()]
     return "\n".join([*lines, "```", "", *_reactions(), ""])
 
 

@@ -12,7 +12,12 @@ from tools.generate.markdown import code, table
 
 def policy_keys() -> Iterator[str]:
     """Return a table with a row for each key: its meaning and its default."""
-    return table(("key", "meaning", "without it"), _rows(PolicyDocument, ""))
+    return field_rows(PolicyDocument)
+
+
+def field_rows(noun: type) -> Iterator[str]:
+    """Return such a table for another class."""
+    return table(("key", "meaning", "without it"), _rows(noun, ""))
 
 
 def _rows(noun: type, above: str) -> Iterator[tuple[str, str, str]]:

@@ -20,7 +20,7 @@ from tools.testcluster.cluster import (
     start,
     stop,
 )
-from tools.testcluster.programs import binaries, images
+from tools.testcluster.programs import binaries, images, network_plugins
 from tools.testcluster.programs.requirements import Unavailable, install_packages, require_nodes
 from tools.testcluster.shape import find
 
@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a command beside a cluster that its tests may use, if there can be one")
     run.add_argument("argv", nargs="+", metavar="COMMAND")
     build = commands.add_parser("build", help="build the programs and images, and start nothing")
+    build.add_argument("--networks", action="store_true", help="with Multus and the plug-ins of several networks")
     build.add_argument("--install", action="store_true", help="install missing Debian packages first, with apt-get")
     commands.add_parser("list", help="clusters that are there, and their kubeconfig files")
     return parser
@@ -99,6 +100,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     binaries.build(_report)
+    if arguments.networks:
+        network_plugins.build(_report)
     if arguments.install:
         install_packages()
     require_nodes()

@@ -33,6 +33,7 @@ def start(record: Path, log: Path, argv: Sequence[str]) -> int:
             stdout=output,
             stderr=output,
             env={"PATH": PATH, "HOME": str(Path.home())},
+            umask=0o022,  # containers of other users must reach what a node unpacks
             check=True,
         )
     until(record.exists, f"the start of {argv[0]}; see {log}")

@@ -4,7 +4,7 @@ The text of this module is the `sitecustomize` of traced processes, and precedes
 nothing but the standard library, and an interpreter may be as old as a launcher's.
 
 It sends JSON lines to a collector: first `argv`, then a function at its first call in each phase. Code that runs while
-a module is imported is left out.
+a module is imported is left out, and the agent of the machine, which samples it at intervals.
 """
 
 import json
@@ -22,6 +22,8 @@ OPTIMIZED = 1
 INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")
 """Frames that Python 3.12 does not have any more."""
 ARCHIVE = ".pyz/ganger/"
+BESIDE = "agent/"
+"""Code that runs at intervals on threads of its own, whatever jobs do: no part of the way of one."""
 
 
 class Recorder:
@@ -54,7 +56,7 @@ class Recorder:
             return
         file = self._file(code)
         if file and code.co_flags & OPTIMIZED:
-            if _is_import(frame):
+            if _is_import(frame) or self._is_beside(frame):
                 return
             function = _name(code)
             self._send({"phase": phase, "file": file, "function": function})
@@ -62,6 +64,14 @@ class Recorder:
                 self._send_stack(frame, phase)
                 return
         self._seen[id(code), phase] = code  # a reference: no other code may get its id
+
+    def _is_beside(self, frame):
+        """Return whether a frame runs because of the agent of this machine."""
+        while frame is not None:
+            if (self._file(frame.f_code) or "").startswith(BESIDE):
+                return True
+            frame = frame.f_back
+        return False
 
     def _send_stack(self, frame, phase):
         stack = []

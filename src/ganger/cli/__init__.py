@@ -31,8 +31,24 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Jobs": {
         "submit": ("jobs.run_submit_wait", "Submit a job and return immediately."),
+        "sbatch": (
+            "jobs.sbatch",
+            "Submit a batch script of Slurm: its #SBATCH lines are read, and srun in it starts tasks on all nodes.",
+        ),
+        "arena": (
+            "arena.arena_command",
+            "Take a command of Arena, such as `arena submit pytorchjob`: its flags become keys of a job.",
+        ),
+        "apply": (
+            "arena.apply_objects",
+            "Submit and resize jobs by objects of et-operator: TrainingJob, ScaleIn and ScaleOut.",
+        ),
         "get": ("jobs.list_and_stop", "Show a job in detail."),
         "wait": ("jobs.run_submit_wait", "Wait until a job has ended."),
+        "diagnose": (
+            "jobs.diagnose",
+            "Find the cause of a failure in logs: its class, the rank that failed first, and the lines that prove it.",
+        ),
         "events": ("jobs.explain_events", "List the events of one job or of all jobs, oldest first."),
         "attach": ("jobs.run_submit_wait", "Attach to a job and follow it until it ends."),
         "exec": ("jobs.exec", "Run a command next to a rank, with its environment, secrets and directory."),
@@ -49,6 +65,14 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "jobs.state_changes",
             "Set the priority of jobs: low, normal, high, or an integer from -1000 to 1000.",
         ),
+        "scale": (
+            "jobs.state_changes",
+            "Set the number of nodes of an elastic job, or of processes of its elastic role.",
+        ),
+        "rollback": (
+            "jobs.state_changes",
+            "Restart a job from an older checkpoint, and set the newer ones aside.",
+        ),
         "retry": ("jobs.retry_clone", "Run ended jobs again, with the same spec and the same copy of the code."),
         "clone": (
             "jobs.retry_clone",
@@ -63,17 +87,26 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Cluster": {
         "top": (
             "cluster.top",
-            "Show a live view of the cluster and its queues, or the usage of ranks, nodes or queues.",
+            "Show a live view of the cluster and its queues, or the usage of jobs, ranks, nodes or queues.",
         ),
         "fit": (
             "cluster.fit",
             "Show the largest job that could start now, for each GPU type and topology level.",
         ),
+        "defrag": (
+            "cluster.defrag",
+            "Show which running jobs could be moved so that a larger job fits, and move them.",
+        ),
         "report": ("cluster.report", "Report how the time of all jobs was spent and what failures cost."),
+        "incidents": ("cluster.incidents", "Show failures of jobs and faults of nodes, joined, with what follows."),
         "queue": ("cluster.queue_command", "List, set and delete queues: quota, borrowing, lending, per-user limits."),
         "policy": ("cluster.policy_command", "Show the policy document, preview changes to it, and apply them."),
         "secret": ("admin.secret", "List, set and delete secrets: variables whose values are never shown."),
-        "node": ("cluster.node", "List, cordon, uncordon and drain nodes, and plan their maintenance."),
+        "net": (
+            "cluster.net",
+            "Show what pods get from a network profile, and find what is wrong with networks and hosts.",
+        ),
+        "node": ("cluster.node", "List, cordon, uncordon, drain and repair nodes, and plan their maintenance."),
     },
     "Server": {
         "server": ("admin.server_command", "Start, stop and inspect the server, which otherwise starts on demand."),
@@ -93,7 +126,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "admin.controller_command",
             "Run the controller of a Kubernetes cluster in the foreground.",
         ),
-        "doctor": ("admin.doctor_command", "Check this machine and the server, with a repair for each fault."),
+        "doctor": (
+            "admin.doctor_command",
+            "Check this machine and the server, or with --context a cluster, with a repair for each fault.",
+        ),
         "replay": ("admin.doctor_command", "Replay a range of the event log and compare the decisions."),
         "sim": ("sim.sim_commands", "Run recorded jobs on a simulated cluster, or write them in ganger's own format."),
     },
@@ -101,9 +137,11 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 """Section -> command -> (module of this package, first sentence of its help)."""
 
 WITHOUT_CONTEXT: Final = {
-    **dict.fromkeys(("init", "explain-spec", "completion", "login", "logout"), "it needs no server and no cluster"),
+    **dict.fromkeys(
+        ("init", "explain-spec", "completion", "login", "logout", "net"), "it needs no server and no cluster"
+    ),
     **dict.fromkeys(("install", "controller"), "it takes the context as kubectl does, or from its own --context"),
-    **dict.fromkeys(("doctor", "replay"), "it checks this machine and its server"),
+    "replay": "it reads the event log of this machine's server",
     "sim": "it replays a trace, or the event log of a server, and a controller keeps no log",
     "server": "it is about this machine's server, and that of a cluster is a Deployment",
     "token": "it is for this machine's server, and the tokens of a cluster are the API server's",
@@ -113,13 +151,12 @@ IN_CLUSTER: Final = {
     "server": "kubectl -n ganger-system get deployment ganger-controller",
     "token": "kubectl create token NAME",
 }
-"""What to type instead of a command without --context, if that is not the same command."""
+"""Commands to type instead of one without --context, where that is not the same command."""
 LOCAL_COMMANDS: Final = ("server", "token", "doctor", "replay")
 """Commands that need the state directory of the server: they run on its machine."""
 
 OTHER_SCHEDULERS_COMMANDS: Final = {
     "srun": "ganger run -- srun ...",
-    "sbatch": "ganger submit -- COMMAND",
     "salloc": "ganger run -- COMMAND",
     "squeue": "ganger ls",
     "scancel": "ganger stop JOB",
@@ -144,7 +181,6 @@ OTHER_SCHEDULERS_COMMANDS: Final = {
     "hold": "ganger suspend JOB",
     "release": "ganger resume JOB",
     "requeue": "ganger retry JOB",
-    "apply": "ganger run -f FILE",
     "ssh": "ganger exec -it JOB -- bash",
     "shell": "ganger exec -it JOB -- bash",
 }

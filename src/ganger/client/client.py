@@ -17,6 +17,7 @@ from ganger.client.local import server_process, start_server
 from ganger.client.local.blocking_transport import BlockingLink
 from ganger.client.local.follow_requests import Link, Record, ask, at_once, each_at_once, ended, events, log_lines, made
 from ganger.client.local.http import ANSWER_S, SUBMIT_S, Remote, Request, query_of, quoted
+from ganger.client.node_operations import NodeOperations
 from ganger.settings import Home
 
 __all__ = ["Client", "ClientError"]
@@ -29,7 +30,7 @@ STOPPED_S: Final = 5.0
 """Time within which a server that was stopped may be started again without its followers giving up."""
 
 
-class Client:
+class Client(NodeOperations):
     """A client of the server of one state directory, or of a cluster. Thread-safe.
 
     Attributes:
@@ -181,7 +182,7 @@ class Client:
         return self._record("POST", f"/jobs/{quoted(id)}/stop")
 
     def change(self, id: str, **fields: Any) -> Record:
-        """Change a job and return it: `priority` or `suspended` of a live job, `labels` or `notes` of any."""
+        """Change a live job and return it: `priority`, `suspended`, `nodes`, `rollback`; of any `labels` or `notes`."""
         return self._record("PATCH", f"/jobs/{quoted(id)}", fields)
 
     def retry(self, id: str) -> Record:
@@ -257,6 +258,15 @@ class Client:
         """Return the current usage of every running rank and of every GPU: {"at_ms", "ranks", "gpus"}."""
         return self._record("GET", "/samples")
 
+    def telemetry(self, *, span_ms: int | None = None, points: int | None = None) -> list[Record]:
+        """Return the newest sample of every node that has an agent, with a history of `points` steps."""
+        items: list[Record] = self._ask("GET", "/telemetry" + query_of({"span_ms": span_ms, "points": points}))["items"]
+        return items
+
+    def usage(self, id: str, *, span_ms: int | None = None, points: int | None = None) -> Record:
+        """Return how busy the devices of each rank of a running job are: {"ranks", "imbalance_permille", ...}."""
+        return self._record("GET", f"/jobs/{quoted(id)}/usage", span_ms=span_ms, points=points)
+
     def report(self, *, since: int | None = None, user: str | None = None, queue: str | None = None) -> Record:
         """Return where the time of jobs went: {"jobs", "time", "gpu_time", "goodput"}.
 
@@ -271,6 +281,14 @@ class Client:
             filters: Queue, gpu_type, gpus, cpu_milli, memory_bytes, time_ms.
         """
         return self._record("GET", f"/fit{query_of(filters)}")
+
+    def defrag(self, level: str | None, budget_ms: int | None, *, applies: bool) -> Record:
+        """Return the moves of running jobs after which a larger one fits: {"job", "largest", "moves", ...}.
+
+        Raise ClientError `no_such_level`, and with `applies`, which moves them, `conflict`.
+        """
+        query = query_of({"level": level, "budget_ms": budget_ms})
+        return self._record("POST" if applies else "GET", f"/defrag{query}")
 
     def overview(self, sort: str = "policy") -> Record:
         """Return an overview of cluster and queues: {"cell", "blocks", "gpus", "queues", "next", ...}.
@@ -329,50 +347,6 @@ class Client:
     def apply_policy(self, proposal: Record) -> Record:
         """Put a proposal with "note", "force" and "if_version" in force, and return it as `policy` does."""
         return self._record("PUT", "/policy", proposal, timeout_s=SUBMIT_S)
-
-    # -- nodes --------------------------------------------------------------------------------------------------------
-
-    def nodes(self) -> list[Record]:
-        """Return every node with its total and free resources, in topology order."""
-        items: list[Record] = self._ask("GET", "/nodes")["items"]
-        return items
-
-    def cordon(self, name: str, *, cordoned: bool, reason: str = "") -> Record:
-        """Take a node out of service, or put it back, and return it; running jobs continue."""
-        return self._record("PATCH", f"/nodes/{quoted(name)}", {"cordoned": cordoned, "reason": reason})
-
-    def drain(self, name: str, *, reason: str = "") -> Record:
-        """Take a node out of service, restart its jobs elsewhere, and return the node, which may not be empty yet."""
-        return self._record("POST", f"/nodes/{quoted(name)}/drain", {"reason": reason})
-
-    def fail_node(self, name: str) -> Record:
-        """Make a node fail with all that runs on it, and return it."""
-        return self._record("POST", f"/nodes/{quoted(name)}/fail", {})
-
-    def return_node(self, name: str) -> Record:
-        """Bring a node back that was made to fail, and return it."""
-        return self._record("POST", f"/nodes/{quoted(name)}/return", {})
-
-    def preempt_node(self, name: str, notice_ms: int) -> Record:
-        """Take a node away after a notice, and return it; it may not be empty yet."""
-        return self._record("POST", f"/nodes/{quoted(name)}/preempt", {"notice_ms": notice_ms})
-
-    def maintenance(self) -> list[Record]:
-        """Return all maintenance that is not over, the earliest first."""
-        items: list[Record] = self._ask("GET", "/maintenance")["items"]
-        return items
-
-    def maintain(self, nodes: list[str], from_ms: int, until_ms: int, *, note: str = "") -> Record:
-        """Announce maintenance of nodes for a period, and return it.
-
-        Raise ClientError `bad_maintenance`, `no_such_node`.
-        """
-        body = {"nodes": nodes, "from_ms": from_ms, "until_ms": until_ms, "note": note}
-        return self._record("POST", "/maintenance", body)
-
-    def clear_maintenance(self, id: str) -> None:
-        """Cancel a maintenance, or end it early."""
-        self._ask("DELETE", f"/maintenance/{quoted(id)}")
 
     # -- secrets ------------------------------------------------------------------------------------------------------
 

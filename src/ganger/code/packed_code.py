@@ -26,9 +26,9 @@ MAX_PATH_BYTES: Final = 4096
 _LEVEL: Final = 6
 """Compression level: 9 takes twice as long, and saves about 1 %."""
 _MAX_STREAM_BYTES: Final = MAX_BYTES + MAX_ENTRIES * 8 * KIB_BYTES
-"""What is read from an unpacked archive: the files, and for each entry its headers and a long name."""
+"""Limit of what is read from an unpacked archive: the files, and for each entry its headers and a long name."""
 _MAX_READ_BYTES: Final = MIB_BYTES
-"""What is read at once: more is asked for only by a header that claims to be that long."""
+"""Size of one read: more is asked for only by a header that claims to be that long."""
 
 
 def pack(directory: Path, max_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:

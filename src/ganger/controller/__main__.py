@@ -46,9 +46,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--launcher-address", metavar="HOST:PORT", required=True, help="address to which launchers connect"
     )
+    parser.add_argument("--pod", metavar="NAME", help="the controller's pod, which is labelled while it leads")
+    parser.add_argument(
+        "--store",
+        metavar="DIRECTORY|URL",
+        help="durable store of events and of logs of ended ranks: a directory, or s3://BUCKET/FOLDER; unset: none",
+    )
     parser.add_argument("--image", default="python:3.13-slim", help="image of jobs that name none")
     parser.add_argument(
         "--git-image", metavar="IMAGE", help="image, with git and Python, of the pods that fetch code; unset: --image"
+    )
+    parser.add_argument(
+        "--node-rules", type=Path, metavar="FILE", help="rules of the site for faults of nodes, if it is there"
     )
     parser.add_argument(
         "--node-lost-after",

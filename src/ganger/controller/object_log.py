@@ -2,10 +2,12 @@
 
 It is written as any log, and never read to recover: a restarted controller restores its state from the objects. After
 each cycle the changed jobs are written to their objects: the job checkpoint, and what users read beside it. So the file
-is a recording of this process alone, for listings and for `ganger replay`.
+is a recording, for listings, for `ganger replay` and for simulations. A durable store adds the events of earlier
+controllers to it (`durable.event_archive`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -15,9 +17,8 @@ from ganger import registry
 from ganger.controller.jobs import ended_jobs
 from ganger.controller.jobs.conditions import conditions, time_of
 from ganger.controller.jobs.job_events import Notice, decision_notices, failure_notice, pending_notice, state_notice
+from ganger.controller.node_records import NodeRecords, WriteMark
 from ganger.core.explain.explain import own_reason
-from ganger.core.fold.fold import fold
-from ganger.core.queues.quota import need
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.state import Image, State
 from ganger.core.state.time_accounting import for_devices, in_gpus
@@ -48,12 +49,14 @@ class ObjectSink:
     observed: the generation of its object that a job's state corresponds to; kept by the reconciler.
     on_written: called when objects were given everything up to an event, and whether a job had changed.
     on_notices: called with what there is to tell of jobs, and when that was.
+    write_mark: writes the record of a node's health to its object.
     """
 
     write_status: EventSink
     observed: Mapping[str, int] = field(default_factory=dict)
     on_written: Callable[[int, bool], None] = lambda seq, has_jobs: None  # noqa: ARG005
     on_notices: Callable[[Iterable[Notice], int], None] = lambda notices, at_ms: None  # noqa: ARG005
+    write_mark: WriteMark = lambda name, mark, soon: None  # noqa: ARG005
 
 
 class ObjectLog(EventLog):
@@ -69,9 +72,10 @@ class ObjectLog(EventLog):
     def __init__(self, path: Path, image: Image, sink: ObjectSink, ended: Iterable[Projection] = ()) -> None:
         path.unlink(missing_ok=True)
         super().__init__(path)
-        self._first = image
+        encoded = encode_image(image)
+        self._writer.execute("INSERT INTO beginning VALUES (?, ?)", (image.seq, encoded))
         self._begun = {gang.id: gang for gang in image.gangs if gang.attempt.generation}
-        state = State(decode_image(encode_image(image)), registry.score)
+        state = State(decode_image(encoded), registry.score)
         arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
         gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
         self.import_jobs(chain(arrays, gangs, ended), state.seq)
@@ -80,20 +84,13 @@ class ObjectLog(EventLog):
         self._changed_classes: set[str] = set()
         self._notices: list[Notice] = []
         self._failed: set[str] = set()
+        self._shown: dict[str, tuple[str, str]] = {}
+        """Pending reason and message that the object of a job has: a class of 50,000 jobs has others rarely."""
+        self._node_records = NodeRecords(sink.write_mark, (record.node for record in image.health.nodes))
 
     def gang_before_log(self, job: str) -> Gang | None:
         """Return the gang of a job that started before this controller, as its object described it then."""
         return self._begun.get(job)
-
-    def restore(self, upto: int | None = None) -> State:
-        """Return the state from the first image or a later snapshot, and every event after it."""
-        last = self.last_seq() if upto is None else upto
-        state = self._image(last)
-        if not state.seq:
-            state = State(decode_image(encode_image(self._first)), registry.score)
-        for stamped in self.iter_rows(state.seq, last):
-            fold(state, stamped)
-        return state
 
     def append(
         self,
@@ -109,6 +106,7 @@ class ObjectLog(EventLog):
         self._rows.update({row.row.id: row for row in rows if row.row.array is None})
         for stamped in batch:
             self._notices += decision_notices(stamped.event)
+            self._node_records.note(stamped.event)
             if isinstance(stamped.event, Failed):
                 self._failed.add(stamped.event.gang)
             elif isinstance(stamped.event, Decided):
@@ -118,6 +116,7 @@ class ObjectLog(EventLog):
     def snapshot(self, state: State) -> None:
         """Write the status of objects that changed."""
         super().snapshot(state)
+        self._node_records.write(state)
         rows, self._rows = self._rows, {}
         changed_classes, self._changed_classes = self._changed_classes, set()
         failed, self._failed = self._failed, set()
@@ -127,17 +126,31 @@ class ObjectLog(EventLog):
             status = _status(state, rows[name], checkpoint, self._sink.observed.get(name, 0))
             self._sink.write_status(name, status, soon=True)
             notices.append(state_notice(rows[name].row, status))
+            self._note_shown(name, status if rows[name].row.state == GangState.PENDING else {})
         for key, members in state.pending.classes.items() if changed_classes else ():
             if class_text(key) in changed_classes:
-                for gang in members:
-                    name = gang.array or gang.id
-                    if name not in rows:
-                        status = _pending_reason(state, key)
-                        self._sink.write_status(name, status, soon=False)
-                        notices.append(pending_notice(name, status))
+                others = (name for gang in members if (name := gang.array or gang.id) not in rows)
+                notices += self._show_reason(_pending_reason(state, key), others)
         self._notices = []
         self._sink.on_notices(filter(None, notices), state.at_ms)
         self._sink.on_written(state.seq, bool(rows))
+
+    def _show_reason(self, status: dict[str, Any], jobs: Iterable[str]) -> Iterator[Notice | None]:
+        """Write a pending reason to the objects of jobs that have another one; yield what there is to tell of them."""
+        for name in jobs:
+            if self._note_shown(name, status):
+                self._sink.write_status(name, status, soon=False)
+                yield pending_notice(name, status)
+
+    def _note_shown(self, name: str, status: Mapping[str, Any]) -> bool:
+        """Note the pending reason that a job's object is given, or that it has none; return whether it is a new one."""
+        if not status.get("reason"):
+            self._shown.pop(name, None)
+            return False
+        shown = status["reason"], sys.intern(status["message"])
+        is_new = self._shown.get(name) != shown
+        self._shown[name] = shown
+        return is_new
 
 
 def _status(
@@ -214,7 +227,7 @@ def _ledger(projection: Projection) -> dict[str, Any] | None:
     """Return the use of its GPU time, in GPU-seconds. None for an array: its elements have their own."""
     if projection.row.elements is not None:
         return None
-    ledger = in_gpus(for_devices(projection.ledger, need(projection.job.spec.shape)[0]))
+    ledger = in_gpus(for_devices(projection.ledger, projection.gpu_milli))
     parts = {part: getattr(ledger, f"{part}_ms") // 1000 for part in PARTS if part != "queued"}
     causes = {
         loss.cause: (loss.detect_ms + loss.recovery_ms + loss.lost_ms + loss.unobserved_ms) // 1000

@@ -16,9 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ganger.gang_jobs.controller_tokens import (
     ADMINISTERS_PREFIX,
+    AGENT_ACCOUNT,
     ALL_JOBS_AUDIENCE,
+    ALL_NAMESPACES_ADMINISTERED,
     CALLER_ACCOUNT,
     CONTROLLER_AUDIENCE,
+    SUBMITS_PREFIX,
     USER_PREFIX,
 )
 from ganger.kubeapi.api_client import ApiClient
@@ -32,6 +35,7 @@ MAX_CHARACTERS: Final = 16 << 10
 METRICS_PATH: Final = "/metrics"
 """Non-resource URL that a collector must be permitted to get, as for other components: roles of collectors have it."""
 _METRICS_TARGET: Final = "/api/v1/metrics"
+_NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 _DOTS_IN_JWT: Final = 2
 
 
@@ -56,15 +60,27 @@ _ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessre
 
 
 class TokenReviewer:
-    """Reviews tokens with `api`. `namespace` is that of the tokens' service account."""
+    """Reviews tokens with `api`. `namespace` is that of the tokens' service accounts."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
-        self._api, self._account = api, f"system:serviceaccount:{namespace}:{CALLER_ACCOUNT}"
+        self._api, accounts = api, f"system:serviceaccount:{namespace}:"
+        self._account, self._agent_account = f"{accounts}{CALLER_ACCOUNT}", f"{accounts}{AGENT_ACCOUNT}"
 
     async def identify(self, token: str) -> CallerIdentity | None:
         """Return the caller of a token; None if it is not valid here. Raises NotReviewedError."""
         user = await self._review(token, [CONTROLLER_AUDIENCE])
         return None if user is None or user.username != self._account else identity_of(_audiences(token))
+
+    async def agent_node(self, token: str) -> str | None:
+        """Return the node of the agent that has a token; None for one that is not an agent's. Raises NotReviewedError.
+
+        The API server issues such a token for a pod, or for a node, and says on which node the pod is.
+        """
+        user = await self._review(token, [CONTROLLER_AUDIENCE])
+        if user is None or user.username != self._agent_account:
+            return None
+        nodes = user.extra.get(_NODE_NAME, ())
+        return nodes[0] if len(nodes) == 1 else None
 
     async def refuse_collector(self, token: str) -> Response | None:
         """Return why the holder of a token of the API server may not read the metrics; None if they may.
@@ -126,13 +142,19 @@ class MetricsGate:
 
 def identity_of(audiences: Sequence[str]) -> CallerIdentity | None:
     """Return the caller whom the audiences of a token identify; None if they identify no single one."""
-    names, namespaces = (
+    names, namespaces, submits = (
         [audience.removeprefix(prefix) for audience in audiences if audience.startswith(prefix)]
-        for prefix in (USER_PREFIX, ADMINISTERS_PREFIX)
+        for prefix in (USER_PREFIX, ADMINISTERS_PREFIX, SUBMITS_PREFIX)
     )
     if len(names) != 1 or not names[0]:
         return None
-    return CallerIdentity(names[0], sees_all=ALL_JOBS_AUDIENCE in audiences, administers=tuple(namespaces))
+    return CallerIdentity(
+        names[0],
+        sees_all=ALL_JOBS_AUDIENCE in audiences,
+        administers=tuple(namespaces),
+        submits=tuple(submits),
+        administers_all=ALL_NAMESPACES_ADMINISTERED in audiences,
+    )
 
 
 def _audiences(token: str) -> Sequence[str]:

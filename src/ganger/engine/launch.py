@@ -23,14 +23,17 @@ from ganger.framework_api.rank_environment import (
 )
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
-from ganger.model.job import Checkpoint, Job, JobSpec
-from ganger.ports import LaunchPlan, RankPlan
+from ganger.model.job import Job, JobSpec
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.watch.watch_rules import IGNORE, Watch
+from ganger.ports import LaunchPlan, PreflightPlan, RankPlan, WarmPlan, WatchPlan
 from ganger.registry import frameworks, plugin_attribute
 
 if TYPE_CHECKING:
     from ganger.framework_api.srun import Srun
 
 CHIEF: Final = "chief"
+PREFLIGHT: Final = "ganger.train.preflight"
 
 
 def launch_plans(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> tuple[LaunchPlan, ...]:
@@ -51,13 +54,13 @@ def launch_plans(start: Start, job: Job, nodes: Mapping[str, Node], directory: s
             f"framework {spec.framework} is not installed any more",
             next=f"install it again, or resubmit with one of {', '.join(sorted(frameworks()))}",
         )
-    return _Composer(job, framework, place(start, job, nodes, directory)).plans(directory)
+    return _Composer(job, framework, place(start, job, nodes, directory), start.preflight_ms).plans(directory)
 
 
 class _Composer:
     """The plans of one generation."""
 
-    def __init__(self, job: Job, framework: ModuleType, placed: PlacedGang) -> None:
+    def __init__(self, job: Job, framework: ModuleType, placed: PlacedGang, preflight_ms: int | None) -> None:
         self._job, self._framework, self._placed = job, framework, placed
         spec = job.spec
         self._agent = bool(plugin_attribute(framework, "AGENT"))
@@ -70,7 +73,22 @@ class _Composer:
         )
         self._per = per
         self._srun = _find_srun(spec.run)
-        self._stages = {role: int(self._agent) + _start_stage(spec, role) for role in placed.roles}
+        self._argv = argv_of(spec.run)
+        self._warm: WarmPlan | None = None
+        if spec.warm:
+            from ganger.framework_api.python_command import split_python_command  # rarely needed
+
+            self._argv, words = split_python_command(spec.run)
+            self._warm = WarmPlan(words=words, without=framework.RESERVED)
+        # Before the first ranks, agents must listen everywhere, or what is only on the nodes must be where all see it.
+        is_local = placed.checkpoint_local is not None and len(placed.hosts) > 1
+        self._has_peers = is_local and spec.checkpoint is not None and spec.checkpoint.peer
+        # Each node's own copies come before those that it holds of others: no two nodes ever write the same.
+        barriers = int(self._agent or is_local) + int(self._has_peers)
+        # Nor does a rank start while the test of another node uses the address at which it would meet the others.
+        self._preflight_ms = preflight_ms
+        barriers = max(barriers, int(preflight_ms is not None))
+        self._stages = {role: barriers + _start_stage(spec, role) for role in placed.roles}
 
     def plans(self, directory: str) -> tuple[LaunchPlan, ...]:
         """Return one plan for each node, in the order of their first rank."""
@@ -82,7 +100,7 @@ class _Composer:
         node = placed.hosts[index]
         user_variables = self._user_variables(spec.env)
         environment = user_variables | _without_overridden(
-            user_variables, node_environment(placed, index) | _spec_variables(spec), RESERVED
+            user_variables, node_environment(placed, index) | _spec_variables(spec, placed.world_size), RESERVED
         )
         return LaunchPlan(
             gang=self._job.id,
@@ -90,7 +108,7 @@ class _Composer:
             generation=placed.generation,
             directory=directory,
             setup=spec.setup,
-            argv=argv_of(spec.run),
+            argv=self._argv,
             environment=environment,
             ranks=tuple(self._rank(rank, environment) for rank in node.ranks if rank in self._started),
             checkpoint_directory=placed.checkpoint_directory,
@@ -98,6 +116,10 @@ class _Composer:
             files=files,
             stages=1 + max(self._stages.values()),
             agent=self._agent,
+            peer=placed.hosts[(index + 1) % len(placed.hosts)].name if self._has_peers else "",
+            warm=self._warm,
+            watch=_watch_plan(spec.watch),
+            preflight=None if self._preflight_ms is None else _preflight_plan(spec, placed, index, self._preflight_ms),
         )
 
     def _rank(self, rank: int, environment: dict[str, str]) -> RankPlan:
@@ -117,7 +139,7 @@ class _Composer:
         return RankPlan(
             rank=rank,
             environment=differing,
-            argv=None if argv == argv_of(spec.run) else argv,
+            argv=None if argv == self._argv else argv,
             ends=rank in self._ends,
             on_failure=spec.role(role).on_failure,
             stage=self._stages[role],
@@ -127,7 +149,8 @@ class _Composer:
         """Return the command that is executed as `rank`."""
         rank_command = plugin_attribute(self._framework, "rank_command")
         if self._srun is None or run != self._job.spec.run:
-            return tuple(rank_command(self._placed, rank, argv_of(run)))
+            argv = self._argv if run == self._job.spec.run else argv_of(run)
+            return tuple(rank_command(self._placed, rank, argv))
         return self._srun.in_directory(rank_command(self._placed, rank, self._srun.command))
 
     def _srun_variables(self, rank: int) -> dict[str, str]:
@@ -144,17 +167,54 @@ class _Composer:
         return {name: value for name, value in both.items() if not _is_reserved(name, self._framework.RESERVED)}
 
 
-def _spec_variables(spec: JobSpec) -> dict[str, str]:
-    """Return the variables that every process gets from the spec."""
-    return _volume_variables(spec) | _parallel_variables(spec) | _param_variables(spec)
+def _watch_plan(watch: Watch | None) -> WatchPlan | None:
+    """Return what the loss watch follows, None if none of its findings matters to the job."""
+    if watch is None:
+        return WatchPlan(metric=Watch().metric)
+    if {watch.nan, watch.spike, watch.stall, watch.slow} == {IGNORE}:
+        return None
+    texts = watch.markers
+    markers = {"step": texts.step, "loss": texts.loss, "nan_steps": texts.nan_steps or ""} if texts else None
+    return WatchPlan(metric=watch.metric, markers=markers)
 
 
-def _parallel_variables(spec: JobSpec) -> dict[str, str]:
+def _preflight_plan(spec: JobSpec, placed: PlacedGang, index: int, timeout_ms: int) -> PreflightPlan:
+    """Return the test of nodes, one process each, by the Python of the job."""
+    from ganger.framework_api.python_command import python_of  # rarely needed
+
+    environment = {"GANGER_RANK": str(index), "WORLD_SIZE": str(len(placed.hosts))}
+    environment |= {"MASTER_ADDR": placed.host, "MASTER_PORT": str(placed.port)}
+    argv = (*python_of(spec.run), "-m", PREFLIGHT)
+    return PreflightPlan(argv=argv, environment=environment, timeout_s=max(1, timeout_ms // 1000))
+
+
+def _spec_variables(spec: JobSpec, ranks: int) -> dict[str, str]:
+    """Return the variables that every process gets from the spec, in a generation of that many ranks."""
+    variables = _volume_variables(spec) | _parallel_variables(spec, ranks) | _param_variables(spec)
+    return variables | (_elastic_variables(spec, ranks) if spec.elastic_role else {})
+
+
+def _elastic_variables(spec: JobSpec, ranks: int) -> dict[str, str]:
+    """Return the range of sizes of an elastic gang, and its batch at that size."""
+    variables = {"GANGER_MIN_NODES": str(spec.sizes[0]), "GANGER_MAX_NODES": str(spec.sizes[-1])}
+    batch, min_ranks = spec.elastic.batch if spec.elastic else None, spec.elastic_ranks(spec.sizes[0])
+    if batch is None:
+        return variables
+    ranks -= spec.processes - min_ranks  # those of the other roles
+    per_rank = batch.per_rank(ranks, min_ranks)
+    return (
+        variables
+        | ({} if per_rank is None else {"GANGER_BATCH_PER_RANK": str(per_rank)})
+        | {"GANGER_LR_SCALE": f"{batch.lr_scale(ranks, min_ranks):.6g}"}
+    )
+
+
+def _parallel_variables(spec: JobSpec, ranks: int) -> dict[str, str]:
     """Return the parallelism of the model, with the part left open computed."""
     if spec.parallel is None:
         return {}
     tp, pp = spec.parallel.tp, spec.parallel.pp
-    dp = spec.parallel.dp or spec.processes // (tp * pp)
+    dp = spec.parallel.dp or ranks // (tp * pp)
     return {"GANGER_TP": str(tp), "GANGER_PP": str(pp), "GANGER_DP": str(dp)}
 
 
@@ -189,11 +249,14 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
         port=start.port,
         max_restarts=DEFAULT_RETRIES if spec.retry.max is None else spec.retry.max,
         checkpoint_directory=_checkpoint_directory(checkpoint, directory, job.index) if checkpoint else None,
-        checkpoint_every_ms=checkpoint.every_ms if checkpoint else None,
+        checkpoint_local=checkpoint.local if checkpoint else None,
+        checkpoint_pattern=checkpoint.pattern if checkpoint else None,
+        checkpoint_every_ms=start.save_interval_ms(checkpoint.every_ms) if checkpoint else None,
         checkpoints_kept=checkpoint.keep if checkpoint else None,
         checkpoints_kept_every=checkpoint.keep_every if checkpoint else None,
         resume=checkpoint.resume if checkpoint else "auto",
         checkpoints_skipped=start.skipped,
+        rollback=start.rollback,
         array=job.array,
         index=job.index,
     )

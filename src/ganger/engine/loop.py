@@ -21,18 +21,20 @@ from ganger import registry
 from ganger.core.cycle.plan import REPORTS, plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.state.gang import LEAVING, Gang
+from ganger.core.state.gang import Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import State
 from ganger.engine.eventlog.disk_reserve import DiskReserve
 from ganger.engine.eventlog.projection import Projection, project, project_array
 from ganger.engine.metrics import CycleMetrics
 from ganger.engine.query.state_replica import StateReplica, copy_of
+from ganger.engine.takeover import carry_out, live_generations, repair_calls
 from ganger.errors import RequestError
 from ganger.model.decision import Decision, Start, Stop
 from ganger.model.event import REQUESTS, Decided, Deleted, Event, NodePreempted, Request, ServerStarted, Stamped
+from ganger.model.node_health.health_decision import ActOnNode
 from ganger.model.units import format_duration
-from ganger.ports import Backend, Clock, LiveGeneration
+from ganger.ports import Backend, Clock
 
 RETRY_MS = 1_000
 """Pause after a write that failed: until then facts are only collected."""
@@ -260,7 +262,9 @@ class Loop:
         """Take over: log it, then let the backend find out what runs."""
         registry.score(self._state.document.gpu_shares.score)  # before anything starts: it may not be installed
         self.run_cycle([(ServerStarted(version=self._version), Future())])
-        self._backend.open(self.post, tuple(self._live_generations()))
+        self._backend.open(self.post, tuple(live_generations(self._state, self.now_ms())))
+        for call in repair_calls(self._state, self.now_ms()):
+            self._backend.repair_node(call)
 
     def run(self) -> None:
         """Run cycles until `close`. Blocks; the core's thread. However it ends, every waiting caller gets an answer."""
@@ -437,6 +441,8 @@ class Loop:
     def _carry_out(self, result: _CycleResult) -> None:
         """Pass on to the backend the decisions, the gangs that ended for good, and the jobs whose files may go."""
         for decision in result.decisions:
+            if isinstance(decision, ActOnNode):
+                carry_out(self._state, self._backend, decision)
             gang = self._state.gangs.get(decision.gang) if isinstance(decision, Start | Stop) else None
             if gang is None:
                 continue  # a pending reason, or the end of a gang that only waited
@@ -453,25 +459,8 @@ class Loop:
     def _remove_nodes(self, now_ms: int) -> None:
         """Remove nodes whose notice is over, also one that ended while no server ran, until they are lost."""
         if self._state.ready:
-            for node in [node for node, leaves_ms in self._state.leaving.items() if leaves_ms <= now_ms]:
+            for node in [node for node, leaves_ms in self._state.health.leaving.items() if leaves_ms <= now_ms]:
                 self._backend.remove_node(node)
-
-    def _live_generations(self) -> list[LiveGeneration]:
-        """Return the generations that hold nodes by the log; a stopping one with the rest of its notice."""
-        generations, now_ms = [], self.now_ms()
-        for gang in self._state.gangs.values():
-            if gang.attempt.start is None:
-                continue
-            stopping = None
-            if gang.attempt.stop_sent and gang.state in LEAVING:
-                left_ms = max(0, gang.attempt.notice_until_ms - now_ms)
-                stopping = Stop(
-                    gang=gang.id, generation=gang.attempt.generation, cause=gang.attempt.stop_sent, notice_ms=left_ms
-                )
-            held_nodes = {share.node for share in self._state.allocations[gang.id]}
-            lost = tuple(node for node in gang.attempt.left if node not in held_nodes)
-            generations.append(LiveGeneration(job=gang.job, start=gang.attempt.start, stopping=stopping, lost=lost))
-        return generations
 
 
 @contextmanager

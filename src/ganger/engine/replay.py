@@ -65,6 +65,7 @@ def _replay_cycles(log: EventLog, policies: dict[str, Policy], first: int, end: 
     for row, next_row in pairwise(chain(log.iter_rows(state.seq, end), log.rows(end, limit=1) or [None])):
         if row is None:
             return
+        state = log.state_before(row, state)
         if isinstance(row.event, Decided):
             policy = policies[row.event.policy]
             yield _compare(state, row, row.event.plan.decisions, policy)

@@ -11,14 +11,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final, get_args
 
 from ganger import __version__
 from ganger.core.explain.explain import explain, with_forecast
 from ganger.core.explain.max_fit import SizeRequest
-from ganger.core.state.gang import ACTIVE, RESTING
-from ganger.core.state.timers import deadline_ms
+from ganger.core.state.gang import RESTING
 from ganger.engine.api_tokens import SUBMIT, TokenRow, Tokens
 from ganger.engine.api_tokens import Scope as TokenScope
 from ganger.engine.eventlog import codec
@@ -29,14 +28,23 @@ from ganger.engine.metrics import BOUNDS_S, Histogram, state_metrics
 from ganger.engine.policy_doc.policy_service import PolicyService, Proposal
 from ganger.engine.query.cluster_service import ClusterService
 from ganger.engine.query.event_text import job_of, past_participle, sentence
+from ganger.engine.query.health_service import HealthService
 from ganger.engine.query.job_history import JobHistories
-from ganger.engine.query.job_lookup import find_job, stored_job
+from ganger.engine.query.job_lookup import JobViews, find_job, stored_job
 from ganger.engine.query.listing_rows import job_count, pending_reason
 from ganger.engine.query.live_usage import LiveUsage
+from ganger.engine.query.node_telemetry import (
+    DEFAULT_POINTS,
+    DEFAULT_SPAN_MS,
+    MAX_POINTS,
+    MAX_SPAN_MS,
+    TelemetryService,
+)
 from ganger.engine.query.output_service import OutputService
 from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.query.time_report import report
 from ganger.engine.submit.build import Submission
+from ganger.engine.submit.feasibility import check_rollback, scaled_nodes
 from ganger.engine.submit.quota_check import check_priority
 from ganger.engine.submit.received_code import ReceivedCode
 from ganger.engine.submit.secret_store import SecretStore
@@ -44,16 +52,19 @@ from ganger.engine.submit.submit_service import SubmitService
 from ganger.error_codes import CODES
 from ganger.errors import RequestError
 from ganger.model.event import (
+    ChangeRequest,
     Deleted,
     Described,
     Event,
     PriorityChanged,
     ResumeRequested,
+    ScaleRequested,
     Stamped,
     StopRequested,
     SuspendRequested,
 )
 from ganger.model.job import ENDED, GangState, shell_quoted_id, split_element_id
+from ganger.model.views.incident_views import Incident
 from ganger.model.views.service_views import (
     DryRun,
     EventRow,
@@ -63,6 +74,7 @@ from ganger.model.views.service_views import (
     ServerView,
     Totals,
 )
+from ganger.model.watch.watch_event import RollbackRequested
 from ganger.ports import Backend, JobFilter, LogLine, LogQuery, Metric, label_terms
 from ganger.settings import Home
 from ganger.spec import json_schema as spec_schema
@@ -70,7 +82,11 @@ from ganger.spec import json_schema as spec_schema
 __all__ = [
     "BOUNDS_S",
     "CODES",
+    "DEFAULT_POINTS",
+    "DEFAULT_SPAN_MS",
     "EVENT_KINDS",
+    "MAX_POINTS",
+    "MAX_SPAN_MS",
     "Histogram",
     "JobFilter",
     "LogLine",
@@ -103,7 +119,7 @@ class Page:
     next: str | None
 
 
-class Service(ClusterService, PolicyService, OutputService):
+class Service(ClusterService, HealthService, PolicyService, OutputService):
     """Everything that may be asked of one server. Safe from any thread."""
 
     def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
@@ -118,6 +134,8 @@ class Service(ClusterService, PolicyService, OutputService):
         self.secrets = SecretStore(home.secrets)
         self.received_code = ReceivedCode(home.code)
         self.live_usage = LiveUsage(loop.view, backend, self._live_id)
+        self._views = JobViews(loop, log, backend, self._histories, self.live_usage)
+        self.telemetry = TelemetryService(loop.view, loop.now_ms, self._live_id)
         self._tokens = Tokens(home.tokens)
 
     # -- jobs: submit, read, stop, delete ------------------------------------------------------------------------------
@@ -164,35 +182,7 @@ class Service(ClusterService, PolicyService, OutputService):
 
     def job(self, text: str) -> JobView:
         """Return a job in full, by id or name."""
-        name, now_ms = self.find(text), self._loop.now_ms()
-        row, ledger, step, job = stored_job(self._log, name)
-        reason = ends_by_ms = None
-        with self._loop.view() as state:
-            now_ms = max(now_ms, state.at_ms)
-            gang = state.gang_or_head(name)
-            if gang is not None and row.state not in ENDED:
-                ledger = gang.account.ledger(now_ms)
-                if gang.state is GangState.PENDING:
-                    reason = pending_reason(state, gang, now_ms, is_administrator=self._is_administrator)
-                ends_by_ms = deadline_ms(gang) if gang.state in ACTIVE else None
-                row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
-            if row.elements:
-                ledger = report(state, self._log, now_ms, CostQuery(seq=state.seq, job=name)).time
-        return JobView(
-            row=row,
-            spec=job.spec,
-            directory=job.origin.directory,
-            git_commit=job.origin.git_commit,
-            git_dirty=job.origin.git_dirty,
-            git_diff_hash=job.origin.git_diff_hash,
-            code_hash=job.origin.code_hash,
-            attempts=() if row.elements else self._histories.attempts(name, ended_ms=row.ended_ms),
-            ledger=ledger,
-            checkpoint_step=step,
-            progress=self._backend.progress(name) if row.state == GangState.RUNNING and not row.elements else None,
-            reason=reason,
-            ends_by_ms=ends_by_ms,
-        )
+        return self._views.job(self.find(text), is_administrator=self._is_administrator)
 
     def report(self, *, since_ms: int | None, user: str | None, queue: str | None) -> Totals:
         """Return where the time of jobs went: all, or a user's, or a queue's; of ended ones, since `since_ms`.
@@ -250,13 +240,28 @@ class Service(ClusterService, PolicyService, OutputService):
         if not is_unchanged:
             self._request_change(PriorityChanged(gang=name, priority=priority, by=self._user))
 
+    def scale(self, text: str, wanted: str) -> None:
+        """Ask for nodes of a live elastic job: 4, +1, -2. Raise RequestError (not_elastic, bad_scale ...; 409)."""
+        name = self._live_id(text)
+        with self._loop.view() as state:
+            nodes = scaled_nodes(state.gang_or_head(name), wanted)
+        self._request_change(ScaleRequested(gang=name, nodes=nodes, by=self._user))
+
+    def roll_back(self, text: str, step: int) -> None:
+        """Have a live job return to its newest checkpoint until a step. Raise RequestError (no_checkpoint ...; 409)."""
+        name = self._live_id(text)
+        with self._loop.view() as state:
+            check_rollback(state.gang_or_head(name), step)
+        self._request_change(RollbackRequested(gang=name, step=step, by=self._user))
+
     def suspend(self, text: str, *, suspended: bool) -> None:
         """Suspend a live job, or let it wait for nodes again. Raise RequestError (already_ended, 409)."""
         name = self._live_id(text)
         with self._loop.view() as state:
             gang = state.gang_or_head(name)
-            # Some elements of an array may be suspended and others not: the core picks those that can change.
-            may_change = gang is None or gang.is_head or (gang.suspends or gang.state in SUSPENDED) is not suspended
+            # Of an array, the core picks the elements that can change.
+            is_suspended = gang and (bool(gang.suspends) or gang.state in SUSPENDED)
+            may_change = gang is None or gang.is_head or is_suspended is not suspended
         if may_change:
             event_class = SuspendRequested if suspended else ResumeRequested
             self._request_change(event_class(gang=name, by=self._user))
@@ -270,10 +275,7 @@ class Service(ClusterService, PolicyService, OutputService):
         self._loop.ask(Deleted(gang=_whole_job(self._ended_id(text)), by=self._user))
 
     def elements(self, text: str, *, states: Sequence[str], limit: int, cursor: str | None) -> Page:
-        """Return a page of the elements of an array, by index, as JSON-ready dicts.
-
-        Raise RequestError (not_an_array, 409).
-        """
+        """Return a page of an array's elements, by index, as plain dicts. Raise RequestError (not_an_array, 409)."""
         name, after = self.find(text), _cursor_number(cursor)
         check_states(states)
         if stored_job(self._log, name)[0].elements is None:
@@ -286,21 +288,29 @@ class Service(ClusterService, PolicyService, OutputService):
         """Return why a job is pending or has failed, or what it does instead."""
         from ganger.engine.query.failure_explanation import NOTED, explain_ended, with_notes  # rarely needed
 
-        name = self.find(text)
+        name, policy = self.find(text), self._loop.policy
         with self._trial_replica.state() as (state, now_ms):
-            if state.gang_or_head(name) is not None:
-                policy = self._loop.policy
-                forecasts = self._trial_replica.start_forecasts(state, now_ms, policy)
+            if (gang := state.gang_or_head(name)) is not None:
                 explanation = explain(state, name, now_ms, policy, is_administrator=self._is_administrator)
                 if explanation.state != GangState.PENDING:
-                    return with_notes(explanation, self._log.rows(0, name, kinds=NOTED))
+                    idle = self.live_usage.idle_event(gang, state, now_ms)
+                    return with_notes(explanation, self._log.rows(0, name, kinds=NOTED), idle)
+                forecasts = self._trial_replica.start_forecasts(state, now_ms, policy)
                 return with_forecast(explanation, state, policy, forecasts)
         row = stored_job(self._log, name)[0]
         if row.state not in ENDED:
             sentence = f"{name} is not pending: all of its elements have started: {row.sentence}"
             return Explanation(job=name, state=row.state, sentence=sentence)
         attempts = () if row.elements else self._histories.attempts(name, ended_ms=row.ended_ms)
-        return explain_ended(row, attempts, self._log.rows(0, name, kinds=("failed",)))
+        span_ms = self._loop.now_ms() - row.submitted_ms
+        incidents = self.incidents(span_ms=span_ms, job=name) if row.state == GangState.FAILED else []
+        return explain_ended(row, attempts, self._log.rows(0, name, kinds=("failed",)), incidents)
+
+    def incidents(self, *, span_ms: int, job: str | None = None) -> list[Incident]:
+        """Return the incidents of a time up to now, newest first; only those of a job, by id, if it is named."""
+        from ganger.engine.incidents.incident_reader import IncidentReader  # rarely needed
+
+        return IncidentReader(self._loop, self._log, self._histories).incidents(span_ms=span_ms, job=job)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -388,11 +398,11 @@ class Service(ClusterService, PolicyService, OutputService):
         """Return the durations of cycles, and the other metrics of the server's work."""
         with self._loop.view() as state:
             metrics = (*state_metrics(state), self._loop.cycle_metrics.decisions(), *self._backend.backend_metrics())
-        return self._loop.cycle_metrics.histogram(), metrics
+        return self._loop.cycle_metrics.histogram(), (*metrics, *self.telemetry.metrics())
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _request_change(self, event: StopRequested | PriorityChanged | SuspendRequested | ResumeRequested) -> None:
+    def _request_change(self, event: ChangeRequest) -> None:
         """Request a change of a live job; raise the error for ended jobs if it has ended meanwhile."""
         try:
             self._loop.ask(event)
@@ -408,12 +418,8 @@ class Service(ClusterService, PolicyService, OutputService):
             is_live = current.is_live(name)
         if not is_live:
             state = stored_job(self._log, name)[0].state
-            raise RequestError(
-                "already_ended",
-                f"{name} has {past_participle(state)} already",
-                f"ganger get {shell_quoted_id(name)}",
-                409,
-            )
+            detail = f"{name} has {past_participle(state)} already"
+            raise RequestError("already_ended", detail, f"ganger get {shell_quoted_id(name)}", 409)
         return name
 
     def _ended_id(self, text: str) -> str:

@@ -63,9 +63,14 @@ class Call:
     position: int
     spans: tuple[tuple[int, int], ...] = ()
 
-    def options(self, flags: Sequence[str]) -> list[Option]:
-        """Return the launcher's own options, which end at the program it is to start; `flags` take no value."""
-        return list(_options(self.rest, flags))
+    def options(self, flags: Sequence[str], pairs: Sequence[str] = ()) -> list[Option]:
+        """Return the launcher's own options, which end at the program it is to start.
+
+        Args:
+            flags: Those that take no value.
+            pairs: Those that take two.
+        """
+        return list(_options(self.rest, flags, pairs))
 
     def replace_launcher(self, words: Sequence[str], removed: int) -> tuple[str, ...]:
         """Return the command with `words` in place of the launcher and the `removed` words after it."""
@@ -115,6 +120,19 @@ def parse_count(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
+def parse_range(text: str) -> int | str | None:
+    """Return MIN:MAX as the size of a job; None for a text that is none."""
+    low, colon, high = text.partition(":")
+    return size_range(parse_positive(low), parse_positive(high)) if colon else None
+
+
+def size_range(low: int | None, high: int | None) -> int | str | None:
+    """Return the sizes from `low` to `high` as a job writes them, None if one of them is unknown."""
+    if low is None or high is None:
+        return None
+    return low if low == high else f"{low}..{high}"
+
+
 def _call(
     argv: tuple[str, ...],
     words: tuple[str, ...],
@@ -159,7 +177,7 @@ def _runs_module(words: tuple[str, ...], modules: Sequence[str]) -> bool:
     return len(words) > 2 and bool(PYTHON.fullmatch(words[0])) and words[1] == "-m" and words[2] in modules
 
 
-def _options(words: Sequence[str], flags: Sequence[str]) -> Iterator[Option]:
+def _options(words: Sequence[str], flags: Sequence[str], pairs: Sequence[str]) -> Iterator[Option]:
     rest = list(words)
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
@@ -171,4 +189,6 @@ def _options(words: Sequence[str], flags: Sequence[str]) -> Iterator[Option]:
         if not equals and name not in flags and rest:
             value = rest.pop(0)
             option_words.append(value)
+        if name in pairs and rest:
+            option_words.append(rest.pop(0))
         yield Option(name, value.strip("\"'"), tuple(option_words))

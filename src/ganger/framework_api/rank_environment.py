@@ -7,9 +7,11 @@ docs/reference/environment.md.
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
+from pathlib import PurePosixPath
 from typing import Final
 
 from ganger.model.job import WORKER
+from ganger.model.watch.rollback import Rollback
 
 RESERVED: Final = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "WORLD_SIZE")
 """Variables that ganger sets under every framework and that users may not set, like all that begin with GANGER_."""
@@ -57,7 +59,10 @@ class PlacedGang:
         job_uid: Unlike ids, never reused.
         max_restarts: The number of attempts that are retried.
         checkpoint_directory: Absolute, None for a job without checkpoints.
+        checkpoint_local: Directory on each node into which they are saved first.
+        checkpoint_pattern: Name of those that the script writes by itself.
         checkpoints_skipped: Steps of checkpoints that attempts failed on.
+        rollback: Its return to an older checkpoint.
         array, index: Of an array element: the id of its array, and its index.
     """
 
@@ -70,11 +75,14 @@ class PlacedGang:
     port: int
     max_restarts: int
     checkpoint_directory: str | None = None
+    checkpoint_local: str | None = None
+    checkpoint_pattern: str | None = None
     checkpoint_every_ms: int | None = None
     checkpoints_kept: int | None = None
     checkpoints_kept_every: int | None = None
     resume: str = "auto"
     checkpoints_skipped: tuple[int, ...] = ()
+    rollback: Rollback | None = None
     array: str | None = None
     index: int | None = None
 
@@ -184,6 +192,15 @@ def node_environment(placed: PlacedGang, host_rank: int) -> dict[str, str]:
         environment |= {"GANGER_CHECKPOINT_DIR": placed.checkpoint_directory, "GANGER_RESUME": placed.resume}
         if placed.checkpoints_skipped:
             environment["GANGER_RESUME_SKIP"] = _listed(placed.checkpoints_skipped)
+        if placed.rollback is not None:
+            environment["GANGER_ROLLBACK_STEP"] = str(placed.rollback.step)
+            environment["GANGER_ROLLBACK_ATTEMPT"] = str(placed.rollback.generation)
+        if placed.checkpoint_local is not None:
+            # Nodes may share a machine, and jobs always share the directory.
+            own = PurePosixPath(placed.checkpoint_local) / f"ganger-{placed.job_uid}" / host.name
+            environment |= {"GANGER_CHECKPOINT_LOCAL": str(own), "GANGER_LOCAL_WORLD_SIZE": str(len(host.ranks))}
+        if placed.checkpoint_pattern is not None:
+            environment["GANGER_CHECKPOINT_PATTERN"] = placed.checkpoint_pattern
         if placed.checkpoint_every_ms is not None:
             environment["GANGER_CHECKPOINT_EVERY_S"] = _seconds(placed.checkpoint_every_ms)
         if placed.checkpoints_kept is not None:

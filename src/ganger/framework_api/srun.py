@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from ganger.framework_api.launcher_command import find_call, parse_positive
@@ -132,9 +133,17 @@ def job_keys(srun: Srun, data: Mapping[str, Any], *, has_launcher: bool) -> dict
     data: the keys that the user has written. has_launcher: the command starts a launcher, which has the say over the
     processes of a node. Raise ValueError with a sentence for a value that cannot be taken.
     """
-    options = srun.options
+    keys = job_keys_of_options(srun.options, data)
+    keys |= {"nproc_per_node": None} if has_launcher else {}
+    keys["name"] = srun.options.get("job-name")
+    keys["framework"] = "mpi" if srun.starts_mpi and not has_launcher else None
+    return {name: value for name, value in keys.items() if value}
+
+
+def job_keys_of_options(options: Mapping[str, str], data: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the keys of a job that options of srun and sbatch stand for; raise ValueError as `job_keys` does."""
     nodes, tasks = _grid(options, data)
-    keys: dict[str, Any] = {"nodes": nodes, "nproc_per_node": None if has_launcher else tasks}
+    keys: dict[str, Any] = {"nodes": nodes, "nproc_per_node": tasks}
     number = nodes or _written(data, "nodes") or 1
     tasks_there = _written(data, "nproc_per_node") or tasks or 1
     cpus = _number(options, "cpus-per-task")
@@ -145,8 +154,6 @@ def job_keys(srun: Srun, data: Mapping[str, Any], *, has_launcher: bool) -> dict
     )
     keys["limits"] = _given(time=_time(options.get("time")))
     keys["env"] = _variables(options.get("export", ""))
-    keys["name"] = options.get("job-name")
-    keys["framework"] = "mpi" if srun.starts_mpi and not has_launcher else None
     return {name: value for name, value in keys.items() if value}
 
 
@@ -260,6 +267,13 @@ def _memory(text: str | None) -> str | None:
         return None
     match = _MEMORY.fullmatch(text)
     return f"{match[1]}{(match[2] or 'M').upper()}i" if match else _refuse(f"--mem={text}: write a size, as in 64G")
+
+
+def memory_mib(text: str, option: str) -> int:
+    """Return a size as options of Slurm have it, rounded up to MiB."""
+    match = _MEMORY.fullmatch(text) or _refuse(f"--{option}={text}: write a size, as in 4G")
+    kib: int = int(match[1]) * 1024 ** "KMGT".index((match[2] or "M").upper())
+    return -(-kib // 1024)
 
 
 def _time(text: str | None) -> str | None:

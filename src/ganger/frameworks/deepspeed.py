@@ -8,7 +8,7 @@ from typing import Final
 
 from ganger.framework_api.c10d import RESERVED as C10D
 from ganger.framework_api.c10d import c10d_environment
-from ganger.framework_api.launcher_command import count_words, find_call, parse_positive, sibling_program
+from ganger.framework_api.launcher_command import count_words, find_call, parse_positive, sibling_program, size_range
 from ganger.framework_api.rank_environment import PlacedGang
 
 NAME: Final = "deepspeed"
@@ -61,12 +61,20 @@ def rank_command(placed: PlacedGang, rank: int, argv: tuple[str, ...]) -> tuple[
     return call.replace_launcher(words, count_words(options) + 1)
 
 
-def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
-    """Return the size that a command with the launcher requests, None without it."""
+def recognise(argv: tuple[str, ...]) -> dict[str, int | str] | None:
+    """Return the size that a command with the launcher requests, None without it.
+
+    With --elastic_training it is a range, from one node to --num_nodes where the options about it are left out.
+    """
     call = find_call(argv, _PROGRAMS)
     if call is None:
         return None
     values = {option.name: option.value for option in call.options(_FLAGS)}
     processes = values.get("num-gpus", values.get("num-accelerators", ""))
-    sizes = {"nodes": parse_positive(values.get("num-nodes", "")), "nproc_per_node": parse_positive(processes)}
+    nodes = parse_positive(values.get("num-nodes", ""))
+    low, high = (parse_positive(values.get(f"{end}-elastic-nodes", "")) for end in ("min", "max"))
+    sizes = {
+        "nodes": size_range(low or 1, high or nodes) if "elastic-training" in values else nodes,
+        "nproc_per_node": parse_positive(processes),
+    }
     return {name: size for name, size in sizes.items() if size}

@@ -2,14 +2,25 @@
 
 A command with horovodrun is replaced by what that would start for each rank: no ssh, and no second layer of processes
 (horovod/runner/gloo_run.py). Horovod over MPI is a job of the framework mpi: its processes get their rank from mpirun.
+
+The driver of Elastic Horovod asks a script for the hosts and tells the processes when they change. Here a resize is a
+new generation: a process that `hvd.elastic.run` initialises again within one gets its rank from the same variables.
 """
 
 from typing import Final
 
 from ganger.framework_api.companion import companion
-from ganger.framework_api.launcher_command import count_words, find_call, find_interpreter, parse_positive
+from ganger.framework_api.launcher_command import (
+    Call,
+    Option,
+    count_words,
+    find_call,
+    find_interpreter,
+    parse_positive,
+    size_range,
+)
+from ganger.framework_api.rank_environment import HOSTFILE, TASK_DIRECTORY, PlacedGang, shared_environment
 from ganger.framework_api.rank_environment import RESERVED as SHARED
-from ganger.framework_api.rank_environment import TASK_DIRECTORY, PlacedGang, shared_environment
 
 NAME: Final = "horovod"
 DOC: Final = "Horovod over gloo; `horovodrun train.py` is started rank by rank, without ssh (with mpirun: mpi)"
@@ -43,8 +54,15 @@ _FLAGS: Final = (
     ),
     *("hierarchical-allreduce", "no-hierarchical-allreduce", "hierarchical-allgather", "no-hierarchical-allgather"),
 )
+_PAIRS: Final = ("blacklist-cooldown-range",)
 _NOT_TWICE: Final = "echo 'ganger: each rank would run mpirun; say framework: mpi to run it once' >&2; exit 64"
 _FILE: Final = "horovod_rank.py"
+_DISCOVERY_FILE: Final = "discover_hosts"
+_DISCOVERY: Final = f"""\
+#!/bin/sh
+# The hosts of this generation, in the format of Horovod's --host-discovery-script.
+exec sed 's/ slots=/:/' "${{0%/*}}/{HOSTFILE}"
+"""
 _STORE: Final = """\
 def serve():
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
@@ -87,20 +105,30 @@ def rank_command(placed: PlacedGang, _rank: int, argv: tuple[str, ...]) -> tuple
     if find_call(argv, _MPI) is not None:
         return ("/bin/sh", "-c", _NOT_TWICE)
     call = find_call(argv, _PROGRAMS)
-    command = argv if call is None else call.replace_launcher((), count_words(call.options(_FLAGS)))
+    command = argv if call is None else call.replace_launcher((), count_words(_options(call)))
     return (find_interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", placed.host, str(placed.port), *command)
 
 
 def files(_placed: PlacedGang) -> dict[str, str]:
-    """Return the program that runs the store, and waits for it."""
-    return {_FILE: companion("store", _STORE)}
+    """Return the program that runs the store, and waits for it, and the one that lists the hosts."""
+    return {_FILE: companion("store", _STORE), _DISCOVERY_FILE: _DISCOVERY}
 
 
-def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
+def recognise(argv: tuple[str, ...]) -> dict[str, int | str] | None:
     """Return the size that a command with horovodrun requests, None without it."""
     call = find_call(argv, _PROGRAMS)
     if call is None:
         return None
-    values = {option.name: option.value for option in call.options(_FLAGS)}
+    values = {option.name: option.value for option in _options(call)}
     processes = parse_positive(values.get("np", values.get("num-proc", values.get("n", ""))))
-    return {"processes": processes} if processes else {}
+    low, high = (parse_positive(values.get(f"{end}-np", values.get(f"{end}-num-proc", ""))) for end in ("min", "max"))
+    sizes = {
+        "processes": size_range(low or processes, high) or low or processes,
+        "nproc_per_node": parse_positive(values.get("slots-per-host", "")),
+    }
+    return {name: size for name, size in sizes.items() if size}
+
+
+def _options(call: Call) -> list[Option]:
+    """Return the options of horovodrun."""
+    return call.options(_FLAGS, _PAIRS)

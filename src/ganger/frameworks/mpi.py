@@ -129,6 +129,14 @@ def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
     return {"nproc_per_node": per_node} if per_node else {"processes": processes or 1}
 
 
+def fixed_size(argv: tuple[str, ...]) -> str | None:
+    """Return why a job with this command has one size; without a number of processes mpirun starts one on each slot."""
+    call = find_call(argv, PROGRAMS)
+    said = {} if call is None else _said(call)
+    written = next((f"-{name} {said[name]}" for name in ("n", "np", "c") if name in said), None)
+    return written and f"mpirun has the number of processes, {written}: leave that out, or write one number"
+
+
 def _said(call: Call) -> dict[str, str]:
     """Return the options of mpirun, which end at the program."""
     values: dict[str, str] = {}

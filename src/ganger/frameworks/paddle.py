@@ -7,7 +7,7 @@ launcher is replaced by what that would start for each rank; its HTTP rendezvous
 from collections.abc import Mapping
 from typing import Final
 
-from ganger.framework_api.launcher_command import count_words, find_call, parse_positive
+from ganger.framework_api.launcher_command import count_words, find_call, parse_positive, parse_range
 from ganger.framework_api.rank_environment import RESERVED as SHARED
 from ganger.framework_api.rank_environment import PlacedGang, shared_environment
 
@@ -84,7 +84,7 @@ def ends(placed: PlacedGang) -> tuple[int, ...]:
     return _trainers(placed) if _servers(placed) else ()
 
 
-def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
+def recognise(argv: tuple[str, ...]) -> dict[str, int | str] | None:
     """Return the size that a command with Paddle's launcher requests, None without it."""
     call = find_call(argv, (), _MODULES)
     if call is None:
@@ -92,7 +92,7 @@ def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
     values = {option.name: option.value for option in call.options(())}
     devices = next((values[name] for name in ("devices", "gpus") if name in values), "")
     sizes = {
-        "nodes": parse_positive(values.get("nnodes", "").rpartition(":")[2]),
+        "nodes": parse_range(nodes := values.get("nnodes", "")) or parse_positive(nodes.rpartition(":")[2]),
         "nproc_per_node": parse_positive(values.get("nproc-per-node", ""))
         or (devices.count(",") + 1 if devices else None),
     }

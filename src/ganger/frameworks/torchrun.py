@@ -19,6 +19,7 @@ from ganger.framework_api.launcher_command import (
     find_call,
     parse_count,
     parse_positive,
+    parse_range,
 )
 from ganger.framework_api.rank_environment import PlacedGang, shared_environment, thread_count
 
@@ -119,7 +120,7 @@ def recognise(argv: tuple[str, ...]) -> dict[str, int | str] | None:
         return None
     values = {option.name: option.value for option in call.options(_FLAGS)}
     sizes = {
-        "nodes": _size(values.get("nnodes", "").rpartition(":")[2]),
+        "nodes": parse_range(values.get("nnodes", "")) or _size(values.get("nnodes", "").rpartition(":")[2]),
         "nproc_per_node": _size(values.get("nproc-per-node", "")),
     }
     retries = parse_count(values.get("max-restarts", ""))

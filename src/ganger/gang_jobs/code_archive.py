@@ -1,4 +1,4 @@
-"""A job's code as one archive, named by its hash, that fits into a ConfigMap."""
+"""A job's code as one archive, named by its hash: in a ConfigMap if it fits, else in the controller's store."""
 
 import re
 from typing import Final
@@ -30,3 +30,8 @@ def code_digest(metadata: ObjectMeta) -> str | None:
     """Return the SHA-256 of the archive that a GangJob's annotation names, if it is one."""
     digest = metadata.annotations.get(object_names.CODE, "")
     return digest if _DIGEST.fullmatch(digest) else None
+
+
+def is_stored(metadata: ObjectMeta) -> bool:
+    """Return whether the archive of a GangJob is in the controller's durable store, and not in a ConfigMap."""
+    return metadata.annotations.get(object_names.CODE_LOCATION) == object_names.IN_STORE

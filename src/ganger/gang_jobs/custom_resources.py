@@ -13,6 +13,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 GANG_JOBS: Final = Resource(GROUP, VERSION, "gangjobs", CustomObject)
 QUEUES: Final = Resource(GROUP, VERSION, "queues", CustomObject)
 POLICIES: Final = Resource(GROUP, VERSION, "schedulingpolicies", CustomObject)
+NETWORK_PROFILES: Final = Resource(GROUP, VERSION, "networkprofiles", CustomObject)
 
 SCHEDULER: Final = "ganger"
 """`schedulerName` of the pods that ganger places."""

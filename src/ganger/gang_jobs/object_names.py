@@ -4,12 +4,12 @@ A job's id is NAME.NAMESPACE of its GangJob; an element's has its index behind t
 annotation, because ids need not fit into a label; labels exist to be selected by.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from ganger.gang_jobs.custom_resources import GROUP
-from ganger.kubeapi.objects import Key, Pod
+from ganger.kubeapi.objects import Key, ObjectMeta, Pod
 from ganger.model.job import split_element_id
 
 JOB: Final = f"{GROUP}/job"
@@ -24,14 +24,40 @@ NODE: Final = f"{GROUP}/node"
 """Annotation: the node that the pod is meant for."""
 CODE: Final = f"{GROUP}/code"
 """Annotation of a GangJob whose `code:` is a directory: SHA-256 of its archive, set by its creator."""
+CODE_LOCATION: Final = f"{GROUP}/code-location"
+"""Annotation beside it: where the archive is, if not in a ConfigMap."""
+CODE_LOCATION_FIELD: Final = "codeLocation"
+"""Field of the status of a GangJob whose code was fetched from a repository: the same."""
+IN_STORE: Final = "store"
+"""Its value for an archive in the controller's durable store."""
 ARCHIVE: Final = "code.tar.gz"
 """Key of an archive in its ConfigMap."""
 RANKS: Final = f"{GROUP}/ranks"
 """Annotation: the pod's ranks by role, as `chief:0 worker:1,2`."""
 DEVICES: Final = f"{GROUP}/devices"
 """Annotation, written with the Binding: indices of the pod's device slots, separated by commas."""
-CONTROL_FIELDS: Final = ("user", "suspend", "stop")
+DEVICE_KIND: Final = f"{GROUP}/device-kind"
+"""Annotation: the extended resources under which the core counts the devices of the pod's ResourceClaims.
+
+Separated by commas, each with its amount where that is not 1: `NAME=2`."""
+DEVICES_DOMAIN: Final = f"devices.{GROUP}"
+"""Domain of these resources, which no node lists."""
+NODE_REQUEST: Final = f"{GROUP}/node-request"
+"""Label of ProvisioningRequests, PodTemplates and placeholder pods: the name of the request."""
+PREFETCH: Final = f"{GROUP}/prefetch"
+"""Label of pods that pull an image: the name of the GangJob."""
+PROTECTED: Final = f"{GROUP}/protected"
+"""Annotation of a node: the annotations that ganger has written there to keep autoscalers off, separated by commas."""
+HEALTH: Final = f"{GROUP}/health"
+"""Annotation of a node: the record of its health, as JSON."""
+CORDONED: Final = f"{GROUP}/cordoned"
+"""Annotation of a node that ganger has cordoned because of its health: why."""
+REPAIR: Final = f"{GROUP}/repair"
+"""Label of the Jobs that run hooks on nodes, and of their pods: the repair step."""
+CONTROL_FIELDS: Final = ("user", "suspend", "stop", "scale", "rollback")
 """Fields of a GangJob's spec that are not part of the job spec."""
+_MAX_DIGITS: Final = 6
+"""No pod has an amount of as many digits."""
 DEFAULT_USER: Final = "nobody"
 """User of a GangJob whose spec names none."""
 
@@ -85,6 +111,21 @@ def pod_name(gang: str, generation: int, index: int) -> str:
     return f"{prefix}-{generation}-{index}"
 
 
+def node_request(gang: str, generation: int) -> str:
+    """Return the name of the request for a gang's nodes, and the prefix of its parts.
+
+    No GangJob has a dot in its name, so no pod of a gang has such a name.
+    """
+    element = split_element_id(gang)
+    return f"{key_of(gang).name}.{f'e{element[1]}-' if element else ''}nodes-{generation}"
+
+
+def prefetch_pod(gang: str, generation: int, index: int) -> str:
+    """Return the name of the pod that pulls a gang's image on the node with this index in its reservation."""
+    element = split_element_id(gang)
+    return f"{key_of(gang).name}.{f'e{element[1]}-' if element else ''}prefetch-{generation}-{index}"
+
+
 def identity_secret(gang: str) -> str:
     """Return the name of the Secret from which a gang's launchers have their tokens.
 
@@ -110,6 +151,20 @@ def mark(pod: Pod) -> Mark | None:
 def format_ranks(shares: Iterable[tuple[str, Iterable[int]]]) -> str:
     """Return the annotation value for the ranks of each role."""
     return " ".join(f"{role}:{','.join(map(str, ranks))}" for role, ranks in shares)
+
+
+def format_device_kinds(amounts: Mapping[str, int]) -> str:
+    """Return the annotation value for kinds of devices and how many of each a pod has."""
+    return ",".join(name if amount == 1 else f"{name}={amount}" for name, amount in amounts.items())
+
+
+def device_kinds(pod: ObjectMeta) -> dict[str, int]:
+    """Return how many of each kind of devices a pod has; what is no amount in a hand-written annotation is 1."""
+    kinds: dict[str, int] = {}
+    for item in filter(None, pod.annotations.get(DEVICE_KIND, "").split(",")):
+        name, _, amount = item.partition("=")
+        kinds[name] = int(amount) if amount.isascii() and amount.isdecimal() and len(amount) < _MAX_DIGITS else 1
+    return kinds
 
 
 def roles_by_rank(pod: Pod) -> dict[int, str]:

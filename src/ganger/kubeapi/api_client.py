@@ -78,6 +78,10 @@ class ApiClient:
         """Return a client of the same identity whose writes are only validated."""
         return ApiClient(self._credentials, self._program, retry_for_s=self._retry_for_s, dry_run=True)
 
+    def fence(self, may_write: Callable[[], bool]) -> None:
+        """Send a write from now on, also one that is retried, only while `may_write` returns True."""
+        self._http.may_write = may_write
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -92,6 +96,11 @@ class ApiClient:
     def requests(self) -> Counter[Permission]:
         """Requests sent by verb and resource, retries included."""
         return self._http.requests
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Number of requests without a response; watches are not counted."""
+        return self._http.in_flight
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

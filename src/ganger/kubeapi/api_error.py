@@ -21,8 +21,8 @@ class ApiError(Exception):
     Attributes:
         request: the request for messages, verb first.
         status: the HTTP status, or 0 without a response.
-        reason: the API's one-word reason (NotFound, Conflict, Expired ...); NoAnswer, NoCredential, Untrusted and
-            Unreadable are this client's.
+        reason: the API's one-word reason (NotFound, Conflict, Expired ...); NoAnswer, NoCredential, Untrusted,
+            Unreadable and Fenced are this client's.
         message: the API's message.
         outcome_unknown: the request may have been carried out all the same.
         is_retryable: the same request may succeed later.

@@ -6,13 +6,14 @@ used.
 
 import ssl
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
+from aiohttp import hdrs
 from yarl import URL
 
 from ganger.kubeapi.api_error import ApiError, error_from_response
@@ -32,7 +33,9 @@ class HttpExchange:
     """Connections to one API server.
 
     Attributes:
+        may_write: returns whether this client may still write; called before each write.
         requests: requests sent, retries included.
+        in_flight: number of requests being sent or without a response.
     """
 
     def __init__(self, credentials: Credentials, program: Program, read_timeout_s: float, *, dry_run: bool) -> None:
@@ -46,6 +49,8 @@ class HttpExchange:
         self._session: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
         self.requests: Counter[Permission] = Counter()
+        self.in_flight = 0
+        self.may_write: Callable[[], bool] = lambda: True
 
     async def close(self) -> None:
         """Drop all connections."""
@@ -56,9 +61,14 @@ class HttpExchange:
     async def send(self, request: Request) -> bytes:
         """Send a request and return the response body. Raises ApiError."""
         if self._session is None:
-            self._session = _session(self._program, MAX_CONNECTIONS)
-        async with self._response(self._session, request, self._read_timeout_s) as response:
-            return await response.read()
+            self._session = self._open_session(MAX_CONNECTIONS)
+        self.in_flight += 1
+        try:
+            timeout_s = request.response_timeout_s or self._read_timeout_s
+            async with self._response(self._session, request, timeout_s) as response:
+                return await response.read()
+        finally:
+            self.in_flight -= 1
 
     async def stream(self, request: Request, read_timeout_s: float) -> AsyncGenerator[bytes]:
         """Yield the response in pieces as they arrive, after an empty piece when it begins.
@@ -89,9 +99,17 @@ class HttpExchange:
             ) as websocket:
                 yield websocket
 
+    def _open_session(self, connections: int) -> aiohttp.ClientSession:
+        """Open a session with at most `connections` connections; 0 means any number."""
+        return aiohttp.ClientSession(
+            connector=_FencedConnector(connections, lambda: self.may_write()),  # noqa: PLW0108  # it is set later
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": self._program.name},
+        )
+
     def _stream_session(self) -> aiohttp.ClientSession:
         if self._streams is None:
-            self._streams = _session(self._program, 0)
+            self._streams = self._open_session(0)
         return self._streams
 
     @asynccontextmanager
@@ -117,6 +135,9 @@ class HttpExchange:
             yield
         except CredentialsError as error:
             raise ApiError(request.description, 0, "NoCredential", str(error), is_retryable=True) from error
+        except _FencedError as error:
+            message = "this process may not write any more: another one may lead"
+            raise ApiError(request.description, 0, "Fenced", message) from error
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
             raise ApiError(request.description, 0, "Untrusted", f"{self._credentials.url}: {error}") from error
         except aiohttp.WSServerHandshakeError as error:
@@ -161,10 +182,30 @@ class HttpExchange:
             raise replace(error, is_retryable=is_retryable, setup=self._program.setup)
 
 
-def _session(program: Program, connections: int) -> aiohttp.ClientSession:
-    """Create a session with at most `connections` connections; 0 means any number."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": program.name},
-    )
+class _FencedError(aiohttp.ClientError):
+    """A write that was not sent, because its client may not write any more."""
+
+
+class _FencedConnector(aiohttp.TCPConnector):
+    """Connections on which nothing is written without permission.
+
+    The check comes when there is a connection, and the request is sent next: until then it may have waited for one, or
+    for its next attempt, while this process was stopped.
+    """
+
+    def __init__(self, connections: int, may_write: Callable[[], bool]) -> None:
+        super().__init__(limit=connections)
+        self._may_write = may_write
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Any],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # the signature is aiohttp's
+    ) -> aiohttp.connector.Connection:
+        """Return a connection for a request. Raises _FencedError."""
+        connection = await super().connect(req, traces, timeout)
+        if req.method != hdrs.METH_GET and not self._may_write():
+            connection.release()
+            raise _FencedError
+        return connection

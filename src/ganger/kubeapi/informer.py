@@ -24,6 +24,10 @@ WATCH_DURATION_S: Final = (300.0, 600.0)
 """Range of the duration of a watch: random, so that watches do not all restart at once."""
 WATCH_TIMEOUT_S: Final = 75.0
 """Silence after which a connection counts as dead: servers send a bookmark about each minute."""
+SERVED_CHECK_S: Final = 300.0
+"""Interval between requests for a resource that the server does not have, such as ResourceClaims or PodGroups."""
+REFRESH_S: Final = 0.1
+"""Time for which a refresh waits for the watch before it lists the resource again."""
 INITIAL_BACKOFF_S: Final = 0.2
 MAX_BACKOFF_S: Final = 10.0
 _RELIST_AFTER_FAILURES: Final = 3
@@ -45,7 +49,7 @@ ChangeHandler = Callable[[T | None, T | None], None]
 """Receives an object before (None: added) and after (None: deleted) a change.
 
 An object that was deleted and created again under its name is reported as deleted first. Called on the event loop,
-after the cache is updated; an exception ends `run`.
+after the cache is updated; an exception is logged, and later changes are reported from what the cache has.
 """
 
 
@@ -60,7 +64,7 @@ class Informer(Generic[T]):
         options: ListOptions = EVERYTHING,
     ) -> None:
         self._api = api
-        self._resource = resource
+        self.resource = resource
         self._options = options
         self._on_change = on_change
         self._objects: dict[Key, T] = {}
@@ -70,6 +74,11 @@ class Informer(Generic[T]):
         """Time of the server's last message, by the event loop's clock."""
         self._failures = 0
         self._logged = ""
+        self._unhandled: dict[Key, str] = {}
+        """The last error of the handler for each object of the cache for which it failed."""
+        self._is_followed = False
+        self._watching: asyncio.Timeout | None = None
+        """The watch that is open; its time ends when the resource is to be listed again."""
         self.synced = asyncio.Event()
         self._message_received = asyncio.Event()
         self.last_error: ApiError | None = None
@@ -90,27 +99,72 @@ class Informer(Generic[T]):
 
         At the latest this is the server's next bookmark, about a minute.
         """
-        version = await self._api.list_version(self._resource, namespace)
+        await self._wait_for(await self._api.list_version(self.resource, namespace))
+
+    async def refresh(self) -> None:
+        """Have every change from before this call reported, without waiting for a bookmark.
+
+        A busy resource has an event soon; a quiet one is listed again. Retries until the server responds. A resource
+        that is not followed has nothing to report.
+        """
+        failures, version = 0, None
+        while self._is_followed and (version is None or self._version < version):
+            try:
+                version = version or await self._api.list_version(self.resource, "")
+            except ApiError as error:
+                failures += 1
+                self._failed(error)
+                await asyncio.sleep(backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
+                continue
+            try:
+                async with asyncio.timeout(REFRESH_S):
+                    await self._wait_for(version)
+            except TimeoutError:
+                if self._watching is not None:
+                    self._watching.reschedule(asyncio.get_running_loop().time())
+
+    async def _wait_for(self, version: int) -> None:
         while self._version < version:
             self._message_received.clear()
             await self._message_received.wait()
 
     async def run(self) -> None:
         """Follow the resource until cancelled."""
+        self._is_followed = True
         while True:
             self._failures += 1
             try:
                 if not self._version:
                     await self._list()
-                await self._watch()
+                async with asyncio.timeout(None) as self._watching:
+                    await self._watch()
+            except TimeoutError:
+                self._version = self._failures = 0  # a refresh needs a new list
             except ApiError as error:
                 self._failed(error)
+            finally:
+                self._watching = None
             if self._failures:
                 await asyncio.sleep(backoff_s(self._failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
 
+    async def run_where_served(self) -> None:
+        """Follow a resource that not every server has until cancelled; check for it from time to time."""
+        failures, resource = 0, self.resource
+        while True:
+            try:
+                if resource.plural in await self._api.list_resources(resource.group, resource.version):
+                    await self.run()
+            except ApiError as error:
+                failures += 1
+                _log.warning("cannot find out whether the server has %s: %s", resource.plural, error)
+                await asyncio.sleep(backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
+            else:
+                self.synced.set()
+                await asyncio.sleep(SERVED_CHECK_S)
+
     async def _list(self) -> None:
         version, listed = 0, dict[Key, T]()
-        async with aclosing(self._api.pages(self._resource, self._options)) as pages:
+        async with aclosing(self._api.pages(self.resource, self._options)) as pages:
             async for page in pages:
                 listed.update((item.metadata.key, item) for item in page.items or ())
                 version = int(page.metadata.resource_version)
@@ -124,7 +178,7 @@ class Informer(Generic[T]):
 
     async def _watch(self) -> None:
         watch = self._api.watch(
-            self._resource,
+            self.resource,
             self._options,
             str(self._version),
             timeout_s=random.uniform(*WATCH_DURATION_S),
@@ -146,7 +200,7 @@ class Informer(Generic[T]):
         if isinstance(event, Bookmark):
             if version < self._version:
                 # The server's data were restored from an older backup.
-                raise ApiError(f"watch {self._resource.plural}", HTTPStatus.GONE, "Expired", "versions went backwards")
+                raise ApiError(f"watch {self.resource.plural}", HTTPStatus.GONE, "Expired", "versions went backwards")
         elif version <= self._version:
             return  # reported before: within one resource, events come in the order of their versions
         elif isinstance(event, Deleted):
@@ -162,11 +216,24 @@ class Informer(Generic[T]):
             known = None
         if known is None or known.metadata.resource_version != current.metadata.resource_version:
             self._objects[key] = current
-            self._on_change(known, current)
+            self._report(key, known, current)
 
     def _drop(self, key: Key) -> None:
         if (known := self._objects.pop(key, None)) is not None:
-            self._on_change(known, None)
+            self._report(key, known, None)
+            self._unhandled.pop(key, None)
+
+    def _report(self, key: Key, before: T | None, after: T | None) -> None:
+        """Report a change. A handler that fails for one object must not keep the changes of all others from it."""
+        try:
+            self._on_change(before, after)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the object
+            if self._unhandled.get(key) != (text := repr(error)):
+                self._unhandled[key] = text
+                name = "/".join(filter(None, key))
+                _log.exception(
+                    "a change of %s %s could not be handled and is skipped, logged once", self.resource.plural, name
+                )
 
     def _note_message(self) -> None:
         self.last_event_s = asyncio.get_running_loop().time()

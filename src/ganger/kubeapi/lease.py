@@ -24,6 +24,9 @@ LEASE_DURATION_S: Final = 15
 RENEW_DEADLINE_S: Final = 10.0
 """Time for which a leader acts without a renewal."""
 RETRY_PERIOD_S: Final = 2.0
+"""Interval at which a leader renews its lease."""
+CANDIDATE_PERIOD_S: Final = 0.5
+"""Interval at which a candidate reads the lease: one that is released is acquired within that time."""
 ATTEMPT_TIMEOUT_S: Final = 5.0
 """Limit of one attempt, its retries included."""
 CLIENT_RETRY_FOR_S: Final = ATTEMPT_TIMEOUT_S / 2
@@ -81,7 +84,7 @@ class LeaderLease:
         while not self.is_leading:
             await self._attempt()
             if not self.is_leading:
-                await asyncio.sleep(RETRY_PERIOD_S * random.uniform(0.5, 1.0))
+                await asyncio.sleep(CANDIDATE_PERIOD_S * random.uniform(0.5, 1.0))
         _log.info("%s leads, by the lease %s", self._identity, self._ref.name)
         acting, keeping = asyncio.ensure_future(act()), asyncio.ensure_future(self._keep())
         try:
@@ -104,15 +107,19 @@ class LeaderLease:
         loop = asyncio.get_running_loop()
         while (left_s := self.until_s - loop.time()) > 0:
             await asyncio.sleep(min(RETRY_PERIOD_S, left_s))
-            await self._attempt()
+            if self.is_leading:
+                await self._attempt()
 
     async def _attempt(self) -> None:
-        """Acquire or renew the lease, if it is free or held by this candidate."""
+        """Acquire or renew the lease, if it is free or held by this candidate.
+
+        A leader whose lease has ended does not renew it: it may have been refused writes since.
+        """
         loop = asyncio.get_running_loop()
         began_s = loop.time()
+        # A leader must not wait for a response beyond the end of its lease.
+        end_s = self.until_s if self.is_leading else float("inf")
         try:
-            # A leader must not wait for a response beyond the end of its lease.
-            end_s = self.until_s if self.is_leading else float("inf")
             async with asyncio.timeout_at(min(began_s + ATTEMPT_TIMEOUT_S, end_s)):
                 lease = self._known or await self._read()
                 if lease is not None and not self._may_acquire(lease.spec):
@@ -125,7 +132,8 @@ class LeaderLease:
             remedy = f"; {error.remedy}" if isinstance(error, ApiError) and error.remedy else ""
             self._log_once(f"{error}{remedy}" or "the API server did not respond in time")
             return
-        self.until_s = began_s + RENEW_DEADLINE_S
+        if loop.time() < end_s:
+            self.until_s = began_s + RENEW_DEADLINE_S
         self._observed, self._observed_s, self._logged = self._known.spec, loop.time(), ""
 
     async def _read(self) -> Lease | None:

@@ -5,6 +5,7 @@ absent field has the value that its absence stands for. Times stay the API's tex
 null.
 """
 
+from sys import intern
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ class ObjectMeta(ApiStruct, frozen=True):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int = 0
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
@@ -86,12 +88,22 @@ class NodeStatus(ApiStruct, frozen=True):
     Attributes:
         allocatable: what pods may use, by resource, as quantities (`8`, `7910m`, `64Gi`).
         capacity: all that the node has, also devices that are out of order.
+        images: names of the images that need not be pulled. Nodes share the texts: they have the same images.
     """
 
     allocatable: dict[str, str] = {}
     capacity: dict[str, str] = {}
     conditions: tuple[Condition, ...] = ()
     addresses: tuple[Address, ...] = ()
+    images: Any = ()
+
+    def __post_init__(self) -> None:
+        """Keep the names alone of the listed images; anything but a name is left out."""
+        if isinstance(self.images, tuple):
+            return
+        listed = self.images if isinstance(self.images, list) else ()
+        names = (image.get("names") or () for image in listed if isinstance(image, dict))
+        force_setattr(self, "images", tuple(intern(name) for each in names for name in each if isinstance(name, str)))
 
 
 class Node(ApiStruct, frozen=True):
@@ -142,9 +154,18 @@ class SchedulingGroup(ApiStruct, frozen=True):
 
 
 class PodResourceClaim(ApiStruct, frozen=True):
-    """Claim that a pod uses, by its name in the pod."""
+    """Claim that a pod uses, by its name in the pod: one that exists, or one to be made for it from a template."""
 
     name: str
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
+class PodClaimStatus(ApiStruct, frozen=True):
+    """Claim that was made for a pod; without a name none is needed."""
+
+    name: str
+    resource_claim_name: str = ""
 
 
 class PodSpec(ApiStruct, frozen=True):
@@ -176,6 +197,12 @@ class PodSpec(ApiStruct, frozen=True):
             force_setattr(self, "affinity", self.affinity.copy() if is_read else msgspec.Raw())
 
 
+class Running(ApiStruct, frozen=True):
+    """Start of a container."""
+
+    started_at: str | None = None
+
+
 class Terminated(ApiStruct, frozen=True):
     """End of a container."""
 
@@ -183,6 +210,7 @@ class Terminated(ApiStruct, frozen=True):
     signal: int = 0
     reason: str = ""
     message: str = ""
+    finished_at: str | None = None
 
 
 class Waiting(ApiStruct, frozen=True):
@@ -193,8 +221,9 @@ class Waiting(ApiStruct, frozen=True):
 
 
 class ContainerState(ApiStruct, frozen=True):
-    """At most one of the two; neither while the container runs."""
+    """At most one of the three."""
 
+    running: Running | None = None
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
@@ -221,6 +250,7 @@ class PodStatus(ApiStruct, frozen=True):
     message: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
 
 
 class Pod(ApiStruct, frozen=True):
@@ -229,72 +259,6 @@ class Pod(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-
-# -- resource claims (resource.k8s.io) --------------------------------------------------------------------------------
-
-
-class ClaimedDevice(ApiStruct, frozen=True):
-    """Device allocated to a claim. admin_access: it is only monitored, and others may use it."""
-
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    admin_access: bool = False
-
-
-class ClaimedDevices(ApiStruct, frozen=True):
-    """All devices allocated to a claim."""
-
-    results: tuple[ClaimedDevice, ...] = ()
-
-
-class FieldRequirement(ApiStruct, frozen=True):
-    """Requirement on a field of a node: `metadata.name` is one of `values`."""
-
-    key: str = ""
-    values: tuple[str, ...] = ()
-
-
-class NodeTerm(ApiStruct, frozen=True):
-    """Nodes that meet all requirements."""
-
-    match_fields: tuple[FieldRequirement, ...] = ()
-
-
-class NodeSelector(ApiStruct, frozen=True):
-    """Nodes that match one of the terms."""
-
-    node_selector_terms: tuple[NodeTerm, ...] = ()
-
-
-class Allocation(ApiStruct, frozen=True):
-    """Allocated devices, and the nodes that have them."""
-
-    devices: ClaimedDevices = ClaimedDevices()
-    node_selector: NodeSelector = NodeSelector()
-
-
-class Consumer(ApiStruct, frozen=True):
-    """User of a claim: a pod, by name and UID."""
-
-    resource: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class ClaimStatus(ApiStruct, frozen=True):
-    """Status of a claim. allocation: None until it has its devices."""
-
-    allocation: Allocation | None = None
-    reserved_for: tuple[Consumer, ...] = ()
-
-
-class ResourceClaim(ApiStruct, frozen=True):
-    """Claim of individual devices (Dynamic Resource Allocation)."""
-
-    metadata: ObjectMeta
-    status: ClaimStatus = ClaimStatus()
 
 
 # -- leases and custom resources --------------------------------------------------------------------------------------

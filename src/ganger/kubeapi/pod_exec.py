@@ -15,7 +15,7 @@ PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 EXEC_READ_TIMEOUT_S: Final = 60.0
 """Time for which a command may write nothing."""
 MAX_ERROR_BYTES: Final = 16 << 10
-"""What is kept of a command's error output: the end."""
+"""Size of the part of a command's error output that is kept: the end."""
 
 
 class _Stream(IntEnum):

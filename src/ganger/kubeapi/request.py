@@ -68,6 +68,7 @@ class Request:
         query: a parameter may have several values.
         content_type: media type of the body.
         headers: in addition to the client's own.
+        response_timeout_s: how long the response may be silent; None: as the client's.
     """
 
     description: str
@@ -78,6 +79,7 @@ class Request:
     body: bytes | None = None
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    response_timeout_s: float | None = None
 
 
 def read_request(verb: str, ref: ObjectRef[Any], query: Mapping[str, str | Sequence[str]] | None = None) -> Request:

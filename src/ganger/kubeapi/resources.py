@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 from urllib.parse import quote
 
-from ganger.kubeapi.objects import ConfigMap, Lease, Node, Page, PartialObjectMetadata, Pod, ResourceClaim
+from ganger.kubeapi.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from ganger.kubeapi.objects import ConfigMap, Lease, Node, Page, PartialObjectMetadata, Pod
 
 T = TypeVar("T")
 
@@ -44,6 +45,9 @@ class Resource(Generic[T]):
 PODS: Final = Resource("", "v1", "pods", Pod)
 NODES: Final = Resource("", "v1", "nodes", Node)
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", ResourceClaim)
+CLAIM_TEMPLATES: Final = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", ResourceClaimTemplate)
+RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", ResourceSlice)
+DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", DeviceClass)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", ConfigMap)
 EVENTS: Final = Resource("", "v1", "events", PartialObjectMetadata)
 SECRETS: Final = Resource("", "v1", "secrets", PartialObjectMetadata)

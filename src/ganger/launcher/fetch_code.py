@@ -1,13 +1,12 @@
 """`launcher.pyz fetch URL REF MAX_BYTES`: fetch the code of a job from a repository, in a pod of its own.
 
-The pod has no rights, and whatever a repository or its server makes git do stays in it. The result goes to the output,
-which the controller reads: a line of JSON with the commit and the size, then a tar.gz of its files in lines of base64;
-or a line of JSON with an error.
+The pod has no rights, and whatever a repository or its server makes git do stays in it. The controller reads the
+result: the output is a line of JSON with the commit and the size, or with an error, and the file ARCHIVE of the current
+directory is a tar.gz of the files of the commit.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 FAILED = 1
-LINE_BYTES = 3000  # of the archive; a multiple of 3, and less than what a container runtime splits
+ARCHIVE = "code.tar.gz"
 READ_BYTES = 64 * 1024
 MAX_UNPACKED_BYTES = 1 << 30
 GZIP = 16 + zlib.MAX_WBITS
@@ -58,13 +57,12 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory(dir=os.getcwd()) as directory:
             repository = _Repository(directory)
             commit = repository.fetch(url, ref)
-            archive = repository.archive(commit, int(max_bytes))
+            with open(ARCHIVE, "wb") as file:
+                size_bytes = repository.archive(commit, int(max_bytes), file)
     except FetchError as error:
         sys.stdout.write(json.dumps({"error": error.code, "detail": error.detail, "next": error.remedy}) + "\n")
         return FAILED
-    sys.stdout.write(json.dumps({"commit": commit, "bytes": len(archive)}) + "\n")
-    for start in range(0, len(archive), LINE_BYTES):
-        sys.stdout.write(base64.b64encode(archive[start : start + LINE_BYTES]).decode() + "\n")
+    sys.stdout.write(json.dumps({"commit": commit, "bytes": size_bytes}) + "\n")
     return 0
 
 
@@ -97,26 +95,26 @@ class _Repository:
         listing = f"see what there is: git ls-remote --heads --tags {url}"
         raise FetchError("no_such_ref", f"{url} has no branch, tag or commit {ref}", listing)
 
-    def archive(self, commit: str, max_bytes: int) -> bytes:
-        """Return the files of a commit as a tar.gz, the same bytes for the same commit."""
-        packed, unpacked_bytes = bytearray(), 0
+    def archive(self, commit: str, max_bytes: int, file: IO[bytes]) -> int:
+        """Write the files of a commit as a tar.gz, the same bytes for the same commit; return its size."""
+        unpacked_bytes = 0
         compressor = zlib.compressobj(wbits=GZIP)
         with self._start("archive", "--format=tar", commit) as process:
             output: IO[bytes] = process.stdout  # type: ignore[assignment]  # it is a pipe
             for data in iter(lambda: output.read(READ_BYTES), b""):
                 unpacked_bytes += len(data)
-                packed += compressor.compress(data)
-                if unpacked_bytes > MAX_UNPACKED_BYTES or len(packed) > max_bytes:
+                file.write(compressor.compress(data))
+                if unpacked_bytes > MAX_UNPACKED_BYTES or file.tell() > max_bytes:
                     process.kill()
                     break
-        packed += compressor.flush()
-        if unpacked_bytes > MAX_UNPACKED_BYTES or len(packed) > max_bytes:
+        file.write(compressor.flush())
+        if unpacked_bytes > MAX_UNPACKED_BYTES or file.tell() > max_bytes:
             limit = f"{max_bytes >> 10} KiB when packed, or {MAX_UNPACKED_BYTES >> 20} MiB"
             remedy = "put it into the image, or on a volume, and leave code: out"
             raise FetchError("code_too_large", f"commit {commit[:12]} has more than {limit}", remedy)
         if process.returncode:
             raise FetchError("git_failed", f"commit {commit[:12]} cannot be read", "look at the repository: git fsck")
-        return bytes(packed)
+        return file.tell()
 
     def _fetch(self, how: str, url: str, *refs: str) -> str | None:
         """Fetch; return git's complaint if it failed."""

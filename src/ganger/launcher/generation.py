@@ -9,37 +9,45 @@ import signal
 import time
 
 from ganger.launcher.health import leftovers
+from ganger.launcher.health.loss_points import LossPoints
 from ganger.launcher.health.out_of_memory import OutOfMemory
-from ganger.launcher.logs.log_file import LogFile
 from ganger.launcher.logs.log_records import note
-from ganger.launcher.logs.redaction import Redaction, load_secrets
 from ganger.launcher.ranks.checkpoint_counts import CheckpointCounts
 from ganger.launcher.ranks.exit_records import Records
-from ganger.launcher.ranks.merge_environment import build_environment, fill_directory
-from ganger.launcher.ranks.process import NOT_EXECUTABLE, SELF_INFLICTED, Process, StartError, exit_status
+from ganger.launcher.ranks.first_steps import SHELL, FirstSteps, SetupError
+from ganger.launcher.ranks.process import (
+    NOT_EXECUTABLE,
+    SELF_INFLICTED,
+    Process,
+    Starter,
+    StartError,
+    exit_status,
+    shell_code,
+)
+from ganger.launcher.ranks.process import bounded_last_lines as last_lines
 from ganger.launcher.ranks.rank_reports import Reports
 from ganger.launcher.ranks.resume import Resumption
 from ganger.launcher.ranks.stop_signals import StopSignals
-from ganger.launcher.remote_exec.agent import Agent
+from ganger.launcher.remote_exec.agent import Agent, hold_argv
 from ganger.launcher.task_directory import now_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import selectors
+    from collections.abc import Callable
     from typing import Any
 
     from ganger.launcher.health.monitor import Monitor
-    from ganger.launcher.logs.stdout_mirror import StdoutMirror
     from ganger.launcher.protocol.link import MessageSender
+    from ganger.launcher.ranks.checkpoint_copier import CheckpointCopier
+    from ganger.launcher.ranks.process import SharedParts
+    from ganger.launcher.ranks.rank_reports import Reader
     from ganger.launcher.task_directory import TaskDirectory
     from ganger.launcher.task_plan import Plan, RankPlan
 
 LAUNCHER_STOPPED = "launcher_stopped"
 """Cause of a stop that the server has not requested."""
-TAIL_CHARACTERS = 128 * 1024
 DETAIL_CHARACTERS = 10_000  # the server's limit for one line of an exit record
 GROUP_POLL_S = 0.05  # interval of checks whether the process groups of ended ranks are gone during a stop
-SHELL = ["/bin/sh", "-c"]
 NEVER = float("inf")
 
 
@@ -54,25 +62,24 @@ class Generation:
         self,
         task: TaskDirectory,
         plan: Plan,
-        selector: selectors.BaseSelector,
         sender: MessageSender,
-        mirror: StdoutMirror | None,
+        shared: SharedParts,
     ) -> None:
         self.number = plan.generation
         self.is_over = False
         self.exit_code = 0
         self._task = task
         self._plan = plan
-        self._selector = selector
         self._sender = sender
-        self._mirror = mirror
+        self._shared = shared
+        self._warm = shared.warm if plan.warm_words else None
         self._directory = task.generation(plan.generation)
         self._records = Records(self._directory, plan.generation)
         self._resumption = Resumption(plan, sender)
-        self._resume_from: dict[str, str] = {}
-        self._secrets: dict[str, str] = {}
-        self._redaction = Redaction([])
-        self._setup: Process | None = None
+        self._losses = LossPoints(plan.watch, sender)
+        self._starter = Starter(plan, self._directory, shared, self._losses)
+        self._steps = FirstSteps(plan, self._directory, self._starter, sender)
+        self._copier: CheckpointCopier | None = None
         self._agent: Agent | None = None
         self._stage = -1
         self._ranks: dict[int, Process] = {}
@@ -91,8 +98,9 @@ class Generation:
     @property
     def due(self) -> float:
         """Time of the next `tick`, in monotonic seconds."""
-        times = [self._check_at, *(process.due for process in self._processes())]
-        times += [part.due for part in (self._agent, self._reports, self._checkpoint_counts) if part is not None]
+        times = [self._check_at, self._steps.due, *(process.due for process in self._ranks.values())]
+        parts = self._agent, self._reports, self._checkpoint_counts, self._warm, self._copier, self._losses
+        times += [part.due for part in parts if part is not None]
         if self._stop is not None:
             times.append(self._stop.due)
         elif self._monitor is not None:
@@ -100,16 +108,27 @@ class Generation:
         return min(times)
 
     def begin(self) -> None:
-        """Run the setup line, or the first ranks."""
+        """Run the setup line, or the first ranks, once checkpoints that all nodes need have been copied."""
         try:
             self._records.prepare(self._plan)
-            self._resume_from = self._resumption.find()
-            self._load_secrets()
-            if self._plan.setup is not None:
-                self._setup = self._start([*SHELL, self._plan.setup], {})
-                self._log(self._setup, "setup")
+            if "GANGER_CHECKPOINT_LOCAL" in self._plan.environment:
+                from ganger.launcher.ranks.checkpoint_copier import CheckpointCopier
+
+                self._copier = CheckpointCopier(self._plan, self._directory, self._sender)
+                self._copier.begin(self._begin_work)
             else:
-                self._next_stage()
+                self._begin_work()
+        except OSError as error:
+            self._cannot_start(f"the directory {self._directory} cannot be used: {error.strerror}", NOT_EXECUTABLE, [])
+
+    def _begin_work(self) -> None:
+        if self._stop is not None:
+            return
+        try:
+            if not self._copies_first:  # else the other nodes may not have copied yet
+                self._starter.resume_from = self._resumption.find()
+            self._starter.load_secrets()
+            self._next_step()
         except StartError as error:
             self._cannot_start(error.detail, error.exit_code, [])
         except OSError as error:
@@ -120,13 +139,17 @@ class Generation:
         if stage != self._stage or self._stop is not None or self._stage == self._plan.stages - 1:
             return  # a repeated message
         try:
-            if self._plan.agent:
+            if self._plan.agent or self._plan.peer:
                 self._records.agents(agents)
-            self._next_stage()
-        except StartError as error:
-            self._cannot_start(error.detail, error.exit_code, [])
+            if self._copier is not None and self._plan.peer and stage == 0:
+                self._copier.take_held(self._continue)
+                return
+            if self._copies_first and stage == int(bool(self._plan.peer)):
+                self._starter.resume_from = self._resumption.find()
         except OSError as error:
             self._cannot_start(f"agents.json cannot be written: {error.strerror}", NOT_EXECUTABLE, [])
+            return
+        self._continue()
 
     def take_stacks(self, py_spy: str | None) -> None:
         """Write the stacks of every rank and report them; `py_spy` is the server's program of that name, if any."""
@@ -134,7 +157,8 @@ class Generation:
 
         if self._monitor is not None:
             program = find_py_spy(py_spy, self._plan.environment)
-            self._monitor.take_stacks(program, time.monotonic(), self._last_lines() if self._sender.is_remote else None)
+            tails = last_lines(self._ranks) if self._sender.is_remote else None
+            self._monitor.take_stacks(program, time.monotonic(), tails)
 
     def schedule_checkpoints(self, message: dict[str, Any]) -> None:
         """Handle a message of the checkpoint agreement; raise ValueError if it does not fit the protocol."""
@@ -159,6 +183,8 @@ class Generation:
         if self._stop is None:
             self._stop = StopSignals(now, notice_s, kill_after_s)
             self._counts_exits = cause == LAUNCHER_STOPPED
+            if self._copier is not None:
+                self._copier.stop()
             if self._monitor is not None:
                 self._monitor.stopped(cause)
             if notice_s > 0 and (self._running() or self._plan.agent):
@@ -176,22 +202,23 @@ class Generation:
         mine = [process for process in self._processes() if process.pid in statuses]
         for process in mine:
             process.ended(statuses[process.pid])
-        if self._setup is not None and self._setup in mine:
-            self._setup_ended(self._setup)
+        for step in (step for step in self._steps.processes if step in mine):
+            self._step_ended(step)
         self._ranks_ended({rank: process for rank, process in self._ranks.items() if process in mine})
-        if mine:
+        copier_ended = self._copier is not None and self._copier.ended(statuses, time.monotonic())
+        if mine or copier_ended:
             self._leave_if_done()
 
     def tick(self, now: float) -> None:
         """Do what is due."""
         for process in self._processes():
             process.tick(now)
-        if self._agent is not None:
-            self._agent.tick(now)
+        self._steps.tick(now)
+        for part in (self._agent, self._reports, self._checkpoint_counts, self._warm, self._copier, self._losses):
+            if part is not None:
+                part.tick(now)
         if self._reports is not None:
-            self._reports.tick(now)
-        if self._checkpoint_counts is not None:
-            self._checkpoint_counts.tick(now)
+            self._resumption.tick(now)
         self._memory.tick(now)
         if self._monitor is not None and self._stop is None:
             self._monitor.tick(now)
@@ -206,31 +233,34 @@ class Generation:
         if now >= self._check_at:
             self._leave_if_done()
 
+    @property
+    def _copies_first(self) -> bool:
+        """True if ranks may start only when all nodes have copied their checkpoints: they resume from those copies."""
+        return self._copier is not None and self._plan.environment["GANGER_NODES"] != "1"
+
     # -- beginning ---------------------------------------------------------------------------------------------------
 
-    def _load_secrets(self) -> None:
-        if self._plan.secrets is None:
+    def _next_stage(self) -> None:
+        """Start the next stage, the first one once ranks can be forked if they are to be."""
+        if self._stage < 0 and (self._plan.agent or self._plan.peer):
+            self._agent = self._open_agent()
+        if self._stage < 0 and self._warm is not None:
+            environments = [self._starter.environment(rank.environment) for rank in self._plan.ranks]
+            self._warm.prepare(self._plan, environments, lambda: self._continue(self._start_stage))
+        else:
+            self._start_stage()
+
+    def _continue(self, then: Callable[[], None] | None = None) -> None:
+        """Start the next stage, unless the generation is being stopped."""
+        if self._stop is not None:
             return
         try:
-            self._secrets = load_secrets(self._plan.secrets)
-        except (OSError, ValueError, RecursionError) as error:
-            raise StartError(f"the secrets {self._plan.secrets} cannot be read: {error}") from error
-        self._redaction = Redaction(list(self._secrets.values()))
+            (then or self._next_stage)()
+        except StartError as error:
+            self._cannot_start(error.detail, error.exit_code, [])
 
-    def _start(self, argv: list[str], own: dict[str, str], *, has_input: bool = False) -> Process:
-        environment = build_environment(self._plan, {**self._resume_from, **own}, self._secrets, self._directory)
-        command = [fill_directory(word, self._directory) for word in argv]
-        return Process(command, self._plan.directory, environment, has_input=has_input)
-
-    def _log(self, process: Process, name: str) -> None:
-        log = LogFile(self._records.path(f"{name}.log"), self._plan.log_bytes)
-        mirrored = log if self._mirror is None else self._mirror.wrap(log, name.replace("rank-", ""))
-        process.log_to(mirrored, self._selector, self._redaction)
-
-    def _next_stage(self) -> None:
-        """Start the next stage; in the last one every rank runs."""
-        if self._stage < 0 and self._plan.agent:
-            self._agent = self._open_agent()
+    def _start_stage(self) -> None:
+        """Start the ranks of the next stage; in the last one every rank runs."""
         self._stage += 1
         for plan in self._plan.ranks:
             if plan.stage == self._stage:
@@ -252,45 +282,53 @@ class Generation:
             now = time.monotonic()
             ignored = frozenset(plan.rank for plan in self._plan.ranks if plan.is_ignored)
             self._monitor = Monitor(self._directory, self._sender, ignored, now)
-            self._reports = Reports(self._directory, self._sender, self._monitor, self._resumption, now)
+            readers: list[Reader] = [self._resumption.report_received, self._losses.report_received]
+            readers += [] if self._copier is None else [self._copier.report_received]
+            self._reports = Reports(self._directory, self._sender, self._monitor, readers, now)
             polls = "GANGER_CHECKPOINT_EVERY_S" in self._plan.environment
             self._checkpoint_counts = CheckpointCounts(self._directory, self._sender, polls=polls, now=now)
         self._monitor.started({rank: process.pid for rank, process in self._ranks.items() if process.code is None})
 
     def _start_rank(self, plan: RankPlan) -> None:
+        launch = None if self._warm is None else self._warm.start
         try:
-            process = self._ranks[plan.rank] = self._start(plan.argv, plan.environment)
+            process = self._ranks[plan.rank] = self._starter.start(plan.argv, plan.environment, launch)
         except StartError as error:
             self._records.exit(plan.rank, {"exit_code": error.exit_code}, [self._limit_detail(error.detail)])
             raise
-        self._log(process, f"rank-{plan.rank}")
+        remark = "" if self._warm is None else self._warm.remark()
+        self._starter.log(process, f"rank-{plan.rank}", remark)
 
     def _open_agent(self) -> Agent:
         address = self._plan.agent_address
         try:
-            return Agent(address, self._plan.agent_token, self._start_for_agent, self._selector)
+            return Agent(address, self._plan.agent_token, self._start_for_agent, self._shared.selector)
         except OSError as error:
             raise StartError(f"the remote-start agent cannot listen at {address}: {error.strerror}") from error
 
     def _start_for_agent(self, command: str) -> Process:
         if self._stop is not None:
             raise StartError("the job is being stopped")
-        return self._start([*SHELL, command], {}, has_input=True)
+        argv = hold_argv(command) if self._plan.peer else None
+        if argv is None and not self._plan.agent:
+            raise StartError("this job runs no commands of other nodes")
+        return self._starter.start(argv or [*SHELL, command], {}, has_input=True)
 
-    def _setup_ended(self, setup: Process) -> None:
-        if setup.code == 0 and self._stop is None:
-            try:
-                self._next_stage()
-            except StartError as error:
-                self._cannot_start(error.detail, error.exit_code, [])
-        elif self._stop is None:
-            code = setup.code or 0
-            outcome = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-            from ganger.launcher.logs.python_error import most_telling_line  # rarely needed
+    def _next_step(self) -> None:
+        """Begin the next step before the ranks, or the first stage after the last one."""
+        if not self._steps.begin():
+            self._next_stage()
 
-            written = most_telling_line(setup.last_lines())
-            outcome += f" after it wrote {written!r}" if written else ""
-            self._cannot_start(f"the setup line {outcome}", _shell_code(code), setup.last_lines())
+    def _step_ended(self, step: Process) -> None:
+        if self._stop is not None:
+            return
+        try:
+            if self._steps.may_go_on(step):
+                self._next_step()
+        except SetupError as error:
+            self._cannot_start(error.detail, error.exit_code, error.tail)
+        except StartError as error:
+            self._cannot_start(error.detail, error.exit_code, [])
 
     def _cannot_start(self, detail: str, exit_code: int, tail: list[str]) -> None:
         self._is_outcome_sent = True
@@ -302,7 +340,7 @@ class Generation:
 
     def _limit_detail(self, detail: str) -> str:
         """Return why a program cannot start, in the server's limits: a PATH in it may be long, or not UTF-8."""
-        return self._redaction.mask(detail)[:DETAIL_CHARACTERS].encode("utf-8", "replace").decode()
+        return self._starter.redaction.mask(detail)[:DETAIL_CHARACTERS].encode("utf-8", "replace").decode()
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
@@ -314,12 +352,14 @@ class Generation:
             self._records.exit(rank, {"pid": process.pid, **exits[rank]}, process.last_lines())
             if self._sender.is_remote:  # the server cannot read the record
                 self._sender.send_repeated("exit_record", rank=rank, pid=process.pid, **exits[rank])
+        if 0 in ended:
+            self._steps.send_results()
         ignored = {plan.rank for plan in self._plan.ranks if plan.is_ignored}
         failed = {rank: process for rank, process in ended.items() if process.code != 0 and rank not in ignored}
         # Of several ranks that ended together, one that was killed did not fail because of the others.
         worst = min(failed, key=lambda rank: ((failed[rank].code or 0) > 0, rank), default=None)
         if worst is not None and self._counts_exits and self.exit_code == 0:
-            self.exit_code = _shell_code(failed[worst].code or 0)
+            self.exit_code = shell_code(failed[worst].code or 0)
         if self._stop is not None:
             return
         self._tell_if_done()
@@ -376,6 +416,12 @@ class Generation:
         if self._stop is None and not self._is_outcome_sent:
             self._is_outcome_sent = True
             self._sender.send_fact("finished")
+        if self._copier is not None:
+            now = time.monotonic()
+            if self._copier.awaits_end(now, NEVER if self._stop is None else self._stop.kill_at):
+                self._check_at = now + GROUP_POLL_S
+                return
+            self._copier.close(is_finished=self._stop is None and self.exit_code == 0)
         if self._agent is not None:
             self._agent.close()
         if self._checkpoint_counts is not None:
@@ -403,19 +449,6 @@ class Generation:
             late = [rank for rank, process in self._ranks.items() if process.code is None or process.group_lingers()]
             self._overdue = sorted(late)
 
-    def _last_lines(self) -> dict[int, list[str]]:
-        """Return the last lines of each rank, limited so that together they fit into one message."""
-        share = TAIL_CHARACTERS // max(1, len(self._ranks))
-        tails: dict[int, list[str]] = {}
-        for rank, process in self._ranks.items():
-            tails[rank], room = [], share
-            for line in reversed(process.last_lines()):
-                room -= len(line) + 1
-                if room < 0:
-                    break
-                tails[rank].insert(0, line)
-        return tails
-
     def _running(self) -> bool:
         return any(process.code is None for process in self._processes())
 
@@ -433,7 +466,7 @@ class Generation:
         return stop.sent == signal.SIGTERM and any(process.group_lingers() for process in self._processes())
 
     def _processes(self) -> list[Process]:
-        return [*([self._setup] if self._setup is not None else []), *self._ranks.values()]
+        return [*self._steps.processes, *self._ranks.values()]
 
     def _give_notice(self, cause: str, notice_s: float) -> None:
         self._notify(cause, notice_s)
@@ -457,8 +490,5 @@ class Generation:
     def _flush_reports(self) -> None:
         if self._reports is not None:
             self._reports.flush(time.monotonic())
-
-
-def _shell_code(code: int) -> int:
-    """Return the exit code that a shell gives for a process that ended with this code."""
-    return 128 - code if code < 0 else code
+            self._resumption.tick(NEVER)
+            self._losses.tick(NEVER)

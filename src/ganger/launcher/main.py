@@ -3,8 +3,9 @@
 A backend starts it, or it is the first process of a container. SERVER is the path of a unix socket, `tcp:HOST:PORT`, or
 `file:PATH` of a file that contains HOST:PORT. `launcher-HASH.pyz agent NODE WORD...` is what mpirun runs in place of
 ssh; `launcher-HASH.pyz exec ...` runs a command beside a rank, `launcher-HASH.pyz files ...` sends files that ranks
-wrote, and `launcher-HASH.pyz fetch ...` fetches the code of a job. The launcher takes the lock of the task directory
-before anything else, then writes its pid to launcher.json.
+wrote, `launcher-HASH.pyz copy ...` copies checkpoints off the node, `launcher-HASH.pyz push ...` and `hold ...` to
+another one, and `launcher-HASH.pyz fetch ...` fetches the code of a job. The launcher takes the lock of the task
+directory before anything else, then writes its pid to launcher.json.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import time
 from ganger.launcher.health.procfs import is_running, start_ticks
 from ganger.launcher.health.reaper import clear_leftovers, start_reaper
 from ganger.launcher.protocol.server_address import BadServerError, Server
-from ganger.launcher.ranks.process import become_subreaper
-from ganger.launcher.runtime import Launcher
+from ganger.launcher.ranks.process import become_subreaper, keep_files_private
+from ganger.launcher.runtime import NO_SERVER, Launcher
 from ganger.launcher.task_directory import TaskDirectory, write_json
 from ganger.launcher.task_plan import BadPlanError, load_plan
 
@@ -40,7 +41,8 @@ LOCK_PAUSE_S = 0.01
 
 def main(arguments: list[str]) -> int:
     """Run the launcher; return its exit code, one of the constants above (docs/reference/launcher-protocol.md)."""
-    subcommand = _subcommand(arguments[1]) if len(arguments) > 1 else None
+    keep_files_private()
+    subcommand = _subcommand(*arguments[1:3]) if len(arguments) > 1 else None
     if subcommand is not None:
         return subcommand(arguments[2:])
     if len(arguments) != 4 or not arguments[3].isdecimal():
@@ -67,14 +69,13 @@ def main(arguments: list[str]) -> int:
         if identity is None:
             first = load_plan(task.plan(generation), generation)
             identity = (first.gang, first.node, generation)
-        if archive := os.environ.get("GANGER_CODE_FILE"):
-            _unpack(archive, os.environ.get("GANGER_CODE_SHA256", ""), os.getcwd())
+        _unpack_code(task, server, identity)
     except OSError as error:
         sys.stderr.write(f"cannot use the task directory {task.path}: {error}\n")
         return CANNOT_WRITE
     except BadArchiveError as error:
         sys.stderr.write(f"{error}\n")
-        return BAD_CODE
+        return error.exit_code
     except BadPlanError as error:
         sys.stderr.write(f"{error}\n")
         return NO_PLAN
@@ -84,14 +85,22 @@ def main(arguments: list[str]) -> int:
     return code if server.is_remote else LEFT
 
 
-def _subcommand(name: str) -> Callable[[list[str]], int] | None:
+def _subcommand(name: str, first: str = "") -> Callable[[list[str]], int] | None:
     """Return what else the zipapp can do; None for a task directory."""
-    if name == "agent":
-        from ganger.launcher.remote_exec import agent_client as module
+    if name == "agent" and first == "--srun":  # no node has such a name
+        from ganger.launcher.remote_exec import srun as module
+    elif name == "agent":
+        from ganger.launcher.remote_exec import agent_client as module  # type: ignore[no-redef]
     elif name == "exec":
         from ganger.launcher.remote_exec import exec_command as module  # type: ignore[no-redef]
     elif name == "fetch":
         from ganger.launcher import fetch_code as module  # type: ignore[no-redef]
+    elif name == "copy":
+        from ganger.train.tiers import copy_checkpoints as module  # type: ignore[no-redef]
+    elif name in ("push", "hold"):
+        from ganger.launcher.remote_exec import peer_copy
+
+        return peer_copy.push if name == "push" else peer_copy.hold
     elif name == "files":
         from ganger.launcher import send_files as module  # type: ignore[no-redef]
     else:
@@ -151,6 +160,34 @@ def _redirect_output(task: TaskDirectory) -> None:
 
 class BadArchiveError(Exception):
     """A code archive that cannot be unpacked; the text is one sentence."""
+
+    def __init__(self, text: str, exit_code: int = BAD_CODE) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+def _unpack_code(task: TaskDirectory, server: Server, identity: tuple[str, str, int]) -> None:
+    """Unpack a job's code, if it has some: from the file that came with the pod, or else from the server.
+
+    Raises BadArchiveError.
+    """
+    archive, digest = os.environ.get("GANGER_CODE_FILE"), os.environ.get("GANGER_CODE_SHA256")
+    if archive:
+        _unpack(archive, digest or "", os.getcwd())
+    elif digest and server.is_remote:
+        from ganger.launcher.receive_code import NoCodeError, ServerAwayError, receive_code
+
+        archive = task.file("code.tar.gz")
+        try:
+            receive_code(server, identity, os.environ.get("GANGER_TOKEN_FILE") or task.file("token"), archive)
+            _unpack(archive, digest, os.getcwd())
+        except NoCodeError as error:
+            raise BadArchiveError(f"the server does not have the code of the job: {error}") from None
+        except ServerAwayError as error:
+            raise BadArchiveError(str(error), NO_SERVER) from None
+        finally:
+            if os.path.exists(archive):
+                os.unlink(archive)
 
 
 def _unpack(archive: str, digest: str, directory: str) -> None:

@@ -16,6 +16,8 @@ from ganger.launcher.health.procfs import start_ticks
 from ganger.launcher.logs.log_records import note
 from ganger.launcher.protocol.link import Link, MessageSender
 from ganger.launcher.protocol.messages import LARGEST
+from ganger.launcher.ranks.process import SharedParts, Starter, StartError
+from ganger.launcher.ranks.stop_signals import Eviction
 from ganger.launcher.task_plan import BadPlanError, load_plan
 
 TYPE_CHECKING = False
@@ -24,10 +26,13 @@ if TYPE_CHECKING:
 
     from ganger.launcher.logs.stdout_mirror import StdoutMirror
     from ganger.launcher.protocol.server_address import Server
+    from ganger.launcher.ranks.warm_ranks import WarmRanks
     from ganger.launcher.task_directory import TaskDirectory
+    from ganger.launcher.task_plan import Plan
 
 IDLE_S = 60.0  # without ranks and server, before it exits
 REMOTE_IDLE_S = 600.0  # the same in a container, where it would not be started again
+ZYGOTE_IDLE_S = 60.0  # without ranks, before the zygote ends: the nodes may belong to another gang by now
 ORPHANED_S = 2.0  # without server and directory, before it ends its ranks
 LAST_ACK_S = 2.0  # for the server to acknowledge the last facts, before it exits
 TERM_GRACE_S = 5.0
@@ -47,7 +52,7 @@ class Launcher:
         self._gang, self._node, self._first = identity
         self._selector = selectors.DefaultSelector()
         self._link = Link(server, self._selector, self._hello, self._receive)
-        self._mirror = _open_mirror(stdout, self._selector)
+        self._shared = SharedParts(self._selector, _open_mirror(stdout, self._selector))
         self._max_idle_s = REMOTE_IDLE_S if server.is_remote else IDLE_S
         self._exit_code = NO_SERVER if server.is_remote else 0
         self._current: Generation | None = None
@@ -55,7 +60,10 @@ class Launcher:
         self._finished_generations: set[int] = set()  # besides those recorded on disk
         self._is_leaving = False
         self._was_terminated = False
+        self._eviction = Eviction(os.environ.get("GANGER_GRACE_PERIOD_S", ""), TERM_GRACE_S)
         self._idle_since = time.monotonic()  # nothing runs, and the server is away or has said to leave
+        self._ran_at = time.monotonic()  # when ranks ran last
+        self._warmed: int | None = None  # the generation whose modules are imported, and which has not begun
         self._orphaned_since = float("inf")
         self._lacks_token = False
         self._wake_fds = self._listen_to_signals()
@@ -76,36 +84,59 @@ class Launcher:
                 key.data()
             self._run_once()
         self._link.close()
-        if self._mirror is not None:
-            self._mirror.close()
+        if self._shared.mirror is not None:
+            self._shared.mirror.close()
         return self._exit_code
 
     def _run_once(self) -> None:
         if self._was_terminated:
             self._was_terminated = False
-            self._leave()
-            if self._current is not None:
-                self._current.stop(LAUNCHER_STOPPED, 0, TERM_GRACE_S)
+            self._terminate(time.monotonic())
+        notice_s = self._eviction.step(time.monotonic())
+        if notice_s is not None:
+            self._stop_all(notice_s)
         self._reap()
         if self._current is not None:
+            self._ran_at = time.monotonic()
             self._current.tick(time.monotonic())
             self._start_next()
+        elif self._shared.warm is not None and time.monotonic() >= self._ran_at + ZYGOTE_IDLE_S:
+            self._shared.warm.close()
+            self._shared.warm = None
         self._link.tick(time.monotonic())
         self._check_orphaned(time.monotonic())
 
+    def _terminate(self, now: float) -> None:
+        """End everything; the first time in a container that is evicted, by notice, and with the whole gang.
+
+        The server stops the gang, so that all ranks save the same step. If it is away, or does not reply, the ranks
+        here get their notice without it.
+        """
+        if self._current is None or not self._eviction.begin(now, has_server=self._link.is_up):
+            self._stop_all(0)
+        else:
+            self._fact(self._current.number, "evicted", notice_ms=round(1000 * self._eviction.notice_s))
+
+    def _stop_all(self, notice_s: float) -> None:
+        self._leave()
+        if self._current is not None:
+            self._current.stop(LAUNCHER_STOPPED, notice_s, TERM_GRACE_S)
+
     def _check_orphaned(self, now: float) -> None:
         """End the launcher, which can no longer be stopped, if its directory was deleted and the server is away."""
-        if self._link.is_up or os.path.exists(self._task.path):
+        if self._link.is_up or not _is_deleted(self._task.path):
             self._orphaned_since = float("inf")
             return
         self._orphaned_since = min(self._orphaned_since, now)
         if now >= self._orphaned_since + ORPHANED_S and not self._is_leaving:
-            self._was_terminated = True
+            self._stop_all(0)
 
     def _due(self) -> float:
+        due = min(self._link.due, self._eviction.due)
         if self._current is not None:
-            return min(self._link.due, self._current.due)
-        return min(self._link.due, self._idle_since + (LAST_ACK_S if self._is_leaving else self._max_idle_s))
+            return min(due, self._current.due)
+        due = min(due, self._idle_since + (LAST_ACK_S if self._is_leaving else self._max_idle_s))
+        return due if self._shared.warm is None else min(due, self._ran_at + ZYGOTE_IDLE_S)
 
     def _is_done(self) -> bool:
         if self._current is not None:
@@ -129,6 +160,8 @@ class Launcher:
             if pid == 0:
                 break
             statuses[pid] = status
+        if statuses and self._shared.warm is not None:
+            self._shared.warm.ended(statuses)
         if statuses and self._current is not None:
             self._current.ended(statuses)
 
@@ -189,8 +222,7 @@ class Launcher:
     def _receive(self, message: dict[str, Any]) -> None:
         try:
             if message["type"] == "welcome":
-                if self._current is not None:
-                    self._current.announce()
+                self._announce()
             elif message["type"] == "leave":
                 self._leave()
             elif message["type"] == "take_stacks":
@@ -213,6 +245,13 @@ class Launcher:
                 self._stop(_check_count(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             note(f"ignored {message['type']}: {error!r}")
+
+    def _announce(self) -> None:
+        """Repeat to a newly connected server what it may have missed."""
+        if self._current is not None:
+            self._current.announce()
+        elif self._warmed is not None:
+            self._tell_warmed(self._warmed)
 
     def _run(self, generation: int, plan: object) -> None:
         """Start a generation, or the next one after the current; `plan` comes from a server on another machine."""
@@ -289,9 +328,33 @@ class Launcher:
             self._mark_never_run(generation)
             return
         sender = MessageSender(self._link, self._message_fields(generation))
-        self._current = Generation(self._task, plan, self._selector, sender, self._mirror)
+        if plan.warm_words and self._shared.warm is None:
+            from ganger.launcher.ranks.warm_ranks import WarmRanks  # rarely needed
+
+            self._shared.warm = WarmRanks(self._task.file("zygote"), self._selector)
+        if plan.warm_only and self._shared.warm is not None:
+            self._warm_up(plan, self._shared.warm)
+            return
+        self._warmed = None
+        self._current = Generation(self._task, plan, sender, self._shared)
         self._current.begin()
         self._start_next()
+
+    def _warm_up(self, plan: Plan, warm: WarmRanks) -> None:
+        """Import the modules of a generation that begins later; tell the server when that is over."""
+        self._ran_at = time.monotonic()
+        starter = Starter(plan, self._task.generation(plan.generation), self._shared, None)
+        try:
+            starter.load_secrets()
+        except StartError:
+            self._tell_warmed(plan.generation)  # the generation will report it
+            return
+        environments = [starter.environment(rank.environment) for rank in plan.ranks]
+        warm.prepare(plan, environments, lambda: self._tell_warmed(plan.generation))
+
+    def _tell_warmed(self, generation: int) -> None:
+        self._warmed = generation
+        self._link.send_state("warmed", **self._message_fields(generation))
 
     def _mark_never_run(self, generation: int) -> None:
         """Report that nothing of the generation is here, and record it, so that a late message does not start it."""
@@ -308,6 +371,17 @@ class Launcher:
 
     def _message_fields(self, generation: int) -> dict[str, Any]:
         return {"gang": self._gang, "node": self._node, "generation": generation}
+
+
+def _is_deleted(path: str) -> bool:
+    """Return whether a directory is gone. One that is closed to this process for a while is not."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _check_count(value: object) -> int:

@@ -35,8 +35,24 @@ class RankPlan:
             raise BadPlanError(f"rank {self.rank} has no command")
 
 
+class PreflightPlan:
+    """The test of nodes that runs before the ranks: a command, variables of its own, and a time limit."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.argv: list[str] = _field(value, "argv", list)
+        self.environment: dict[str, str] = _field(value, "environment", dict)
+        self.timeout_s: int = _field(value, "timeout_s", int)
+        if not self.argv or self.timeout_s <= 0:
+            raise BadPlanError("the test of nodes has no command or no time limit")
+
+
 class Plan:
-    """The fields of `plan-G.json`; a node without ranks has only the remote-start agent."""
+    """The fields of `plan-G.json`; a node without ranks has only the remote-start agent.
+
+    warm_words: number of the first words of `argv` that start Python, if ranks are forked from a zygote; else 0
+    warm_only: no rank is started yet
+    warm_without: variables that the zygote does not get, besides ganger's own
+    """
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.gang: str = _field(value, "gang", str)
@@ -51,9 +67,17 @@ class Plan:
         self.files: dict[str, str] = _field(value, "files", dict, default={})
         self.stages: int = _field(value, "stages", int, default=1)
         self.agent: bool = _field(value, "agent", bool, default=False)
+        self.peer: str = _field(value, "peer", str, default="")
         self.agent_address: str = _field(value, "agent_address", str, default="")
         self.agent_token: str = _field(value, "agent_token", str, default="")
         self.secrets: str | None = _field(value, "secrets", str, default=None)
+        warm = _field(value, "warm", dict, default={"words": 0, "without": []})
+        self.warm_words: int = _field(warm, "words", int)
+        self.warm_only: bool = _field(warm, "only", bool, default=False)
+        self.warm_without: list[str] = _field(warm, "without", list)
+        self.watch: dict[str, Any] | None = _field(value, "watch", dict, default=None)
+        preflight = _field(value, "preflight", dict, default=None)
+        self.preflight = None if preflight is None else PreflightPlan(preflight)
         self.inherits: bool = _field(value, "inherits", bool, default=False)
         self.log_bytes: int = _field(value, "log_bytes", int, default=0)
         self._check()
@@ -63,7 +87,7 @@ class Plan:
             raise BadPlanError("the plan has no ranks")
         if any(not 0 <= rank.stage < self.stages for rank in self.ranks):
             raise BadPlanError(f"the stage of a rank is not one of the {self.stages} stages")
-        if self.agent and not (self.agent_address and self.agent_token):
+        if (self.agent or self.peer) and not (self.agent_address and self.agent_token):
             raise BadPlanError("the agent has no address or no token")
         for name in self.files:
             if "/" in name or name in ("", ".", ".."):

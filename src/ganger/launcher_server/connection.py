@@ -28,6 +28,8 @@ HELLO_LIMIT_BYTES: Final = 64 << 10
 """Limit for peers that have not presented a token yet."""
 SEND_LIMIT_BYTES: Final = 16 << 20
 HELLO_TIMEOUT_S: Final = 10.0
+CODE_TIMEOUT_S: Final = 60.0
+"""Time within which a launcher that fetches code has to ask for the next piece."""
 _BACKLOG: Final = 1024
 
 PERMANENT_ERRORS: Final = ("bad_text", "bad_event")
@@ -75,6 +77,16 @@ class Listener(Protocol):
         """Handle the end of a connection, after all messages received over it."""
 
 
+class PeerListener(Listener, Protocol):
+    """Receiver of everything that authenticated peers send, also before they identify themselves as launchers."""
+
+    def code_requested(self, connection: "Connection", gang: str, node: str, start: int) -> None:
+        """Handle a request for the code of a gang, from byte `start` on, with the token of its launcher on a node.
+
+        Raises BadMessage to refuse it.
+        """
+
+
 TokenOf = Callable[[str, str, int], str | None]
 """Returns the token of the launcher of (gang, node, generation), None if there is none.
 
@@ -85,7 +97,7 @@ May raise ValueError for invalid names.
 class Connection(asyncio.Protocol):
     """One launcher's connection; `hello` is set once it has presented its token."""
 
-    def __init__(self, listener: Listener, token_of: TokenOf) -> None:
+    def __init__(self, listener: PeerListener, token_of: TokenOf) -> None:
         self._listener = listener
         self._token_of = token_of
         self._pending = bytearray()
@@ -101,6 +113,11 @@ class Connection(asyncio.Protocol):
             raise ValueError(f"{kind} takes {len(line)} bytes; a launcher takes at most {SEND_LIMIT_BYTES}")
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(line)
+
+    @property
+    def has_unsent(self) -> bool:
+        """True while the launcher has not read all that was sent, as far as this process knows."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def keep_alive(self, options: Iterable[tuple[int, int]], unsent_ms: int) -> None:
         """Have the system detect a peer that vanishes without closing the connection; `options` are those of TCP."""
@@ -203,24 +220,33 @@ class Connection(asyncio.Protocol):
                 raise BadMessage(f"{message['type']}: the message is about another task than its connection")
             self._listener.message_received(self, self.hello, message)
             return
-        self.hello = self._authenticate(message_schema.hello(line))
+        first = message_schema.first_message(line)
+        self._authenticate(first)
         if self._deadline is not None:
             self._deadline.cancel()
+        if first["type"] == "get_code":
+            self._deadline = self._loop.call_later(CODE_TIMEOUT_S, self.close)
+            self._listener.code_requested(self, first["gang"], first["node"], first["start"])
+            return
+        self.hello = _hello(first)
         self._listener.launcher_connected(self, self.hello)
 
-    def _authenticate(self, message: dict[str, Any]) -> Hello:
+    def _authenticate(self, message: dict[str, Any]) -> None:
         gang, node, generation = message["gang"], message["node"], message["generation"]
         token = self._token_of(gang, node, generation)
         if token is None or not hmac.compare_digest(message["token"].encode(), token.encode()):
             raise BadMessage(f"wrong token for attempt {generation} of {gang} on {node}")
-        return Hello(
-            gang,
-            node,
-            Process(message["pid"], message["start_ticks"]),
-            generations=tuple(message["generations"]),
-            generation=generation,
-            address=message["address"],
-        )
+
+
+def _hello(message: dict[str, Any]) -> Hello:
+    return Hello(
+        message["gang"],
+        message["node"],
+        Process(message["pid"], message["start_ticks"]),
+        generations=tuple(message["generations"]),
+        generation=message["generation"],
+        address=message["address"],
+    )
 
 
 def listen(path: Path) -> socket.socket:

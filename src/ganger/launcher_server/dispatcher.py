@@ -15,21 +15,23 @@ from ganger.launcher_server import message_events
 from ganger.launcher_server.checkpoints.checkpoint_agreement import CheckpointAgreement
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.failure_events import ExitCollector
-from ganger.launcher_server.generation_state import Generation
+from ganger.launcher_server.generation_state import Generation, kill_after_ms
 from ganger.launcher_server.health.fail_hanging_gang import HangDetector
+from ganger.launcher_server.health.loss_watch import LossWatch
+from ganger.launcher_server.health.preflight_events import preflight_events
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import Records
 from ganger.launcher_server.retry_rules import RetryRuleSearch
-from ganger.launcher_server.stop_grace import kill_after_ms
 from ganger.model.decision import Cause, Stop
 from ganger.model.event import Checkpointed, Cleared, Done, Event, Failed, Progressed
-from ganger.model.job import Retry
+from ganger.model.job_sections.retry_spec import Retry
+from ganger.model.watch.watch_event import Anomaly
 from ganger.ports import Report
 
 MAX_REFUSED: Final = 5
 """Refused messages in a row after which a launcher's attempt fails: it would send them again for ever."""
 
-STATES: Final = ("ready", "checkpoint_counts", "stall_report", "stacks_taken", "exit_record")
+STATES: Final = ("ready", "warmed", "checkpoint_counts", "stall_report", "stacks_taken", "exit_record")
 """Messages that a launcher repeats after each `welcome`, as long as they hold; they are not acknowledged."""
 
 
@@ -172,7 +174,10 @@ class Dispatcher:
             done = self.report_if_done(generation)
             if done is not None or message["type"] == "done":
                 return done  # a rank that fails because the others have ended does no harm
-        event = self._to_event(generation, hello, message)
+        if message["type"] == "preflight":
+            event = self._report_preflight(generation, message["nodes"])
+        else:
+            event = self._to_event(generation, hello, message)
         return None if event is None else self._rule_search(event)
 
     def _to_event(self, generation: Generation | None, hello: Hello, message: dict[str, Any]) -> Event | None:
@@ -183,17 +188,36 @@ class Dispatcher:
             for slow in self._hang_detector.steps_made(generation, hello.node, message):
                 self.report_event(slow)
             return None if step is None else Progressed(gang=hello.gang, generation=generation.number, step=step)
-        if message["type"] == "done":
-            return None  # of an older generation
+        if message["type"] == "observed":
+            for anomaly in [] if generation is None else _anomalies(generation, hello.node, message["points"]):
+                self.report_event(anomaly)
+            return None
+        if message["type"] in ("done", "rank_usage"):
+            return None  # of an older generation, or kept by the place
+        if message["type"] == "checkpointed" and message["parts"] > 1:
+            step = generation.part_saved(hello.node, message["step"], message["parts"]) if generation else None
+            if step is None:
+                return None
+            message = message | {"step": step}
         event = message_events.event(message, hello.gang, hello.node)
         if generation is not None and isinstance(event, Failed):
             generation.failed.append(hello.node)
         if generation is not None and isinstance(event, Checkpointed):
-            self._agreement.checkpoint_saved(generation)
+            self._agreement.checkpoint_saved(generation, event.took_ms)
             generation.saved_step = event.step
         if generation is not None and isinstance(event, Cleared):
             generation.clear(hello.node)
         return event
+
+    def _report_preflight(self, generation: Generation | None, results: list[dict[str, Any]]) -> Event | None:
+        """Report what follows from a test of nodes but for the last event, which is returned."""
+        events = [] if generation is None else preflight_events(generation, results)
+        for event in events[:-1]:
+            self.report_event(event)
+        last = events[-1] if events else None
+        if generation is not None and isinstance(last, Failed):
+            generation.failed.append(last.node)
+        return last
 
     def _start_stage(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """Let the waiting nodes start the next stage once all nodes are ready."""
@@ -222,6 +246,15 @@ class Dispatcher:
     def _retry_of(self, gang: str) -> Retry | None:
         generation = self._world.generation(gang)
         return None if generation is None else generation.job.spec.retry
+
+
+def _anomalies(generation: Generation, node: str, points: list[tuple[int, int, float | None]]) -> list[Anomaly]:
+    """Return what the loss of the first node that reports one shows; None stands for what is not a finite number."""
+    if generation.loss_watch is None:
+        generation.loss_watch, generation.loss_node = LossWatch(generation.gang, generation.number), node
+    if node != generation.loss_node:
+        return []
+    return [anomaly for point in points for anomaly in generation.loss_watch.observe(*point)]
 
 
 def _is_of(generation: Generation, hello: Hello) -> bool:

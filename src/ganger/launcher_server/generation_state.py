@@ -6,13 +6,18 @@ Lives on the event loop and is lost with the server: everything durable is in th
 import asyncio
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Final
 
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Coordinator
+from ganger.launcher_server.health.loss_watch import LossWatch
 from ganger.launcher_server.health.stack_samples import StackSamples
 from ganger.launcher_server.health.stall_messages import RankDetail, StallReport
 from ganger.launcher_server.health.straggler import StepPaces
-from ganger.model.decision import Start, Stop
+from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.job import Job
+
+KILL_AFTER_FAILURE_MS: Final = 500
+KILL_AFTER_MS: Final = 5_000
 
 
 @dataclass(slots=True)
@@ -38,6 +43,7 @@ class Generation:
     sweeping: nodes without a launcher, where left-over processes are killed
     steps: newest milestone of each node
     saved_step: that of its newest checkpoint, which all ranks have finished
+    part_steps: newest checkpoint of which a node has saved its part, by node
     reported_step: the last step reported for the gang
     stages: by node, the stage with which it is ready, and the port of its agent
     stall_reports: newest stall report of each node
@@ -46,9 +52,11 @@ class Generation:
     judgement_timer: fires when it is judged again
     quiet_since_ms: start of the silence reported last
     paces: step times and work of the ranks
+    loss_watch: what it has learned from the node that reports the loss, loss_node; None before that
     done_report: outcome of the report that the job is done
-    stopping: the stop that was sent
-    deadline: when its launchers are killed
+    stopping: the stop that was sent, or is once nothing is `warming`
+    warming: nodes of the next generation that import its modules first, while this one still runs
+    deadline: when its launchers are killed, or nothing more is waited for
     refused_counts: by node, messages refused since one was acknowledged
     coordinator: has its ranks save together, woken by coordinator_timer
     ranks, ranks_of: all ranks, and those of each node, needed for every message
@@ -61,6 +69,7 @@ class Generation:
     sweeping: list[str] = field(default_factory=list)
     steps: dict[str, int] = field(default_factory=dict)
     saved_step: int | None = None
+    part_steps: dict[str, int] = field(default_factory=dict)
     reported_step: int | None = None
     stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     stall_reports: dict[str, StallReport] = field(default_factory=dict)
@@ -69,8 +78,11 @@ class Generation:
     judgement_timer: asyncio.TimerHandle | None = None
     quiet_since_ms: int | None = None
     paces: StepPaces = field(default_factory=StepPaces)
+    loss_watch: LossWatch | None = None
+    loss_node: str = ""
     done_report: Future[int] | None = None
     stopping: Stop | None = None
+    warming: list[str] = field(default_factory=list)
     deadline: asyncio.TimerHandle | None = None
     refused_counts: dict[str, int] = field(default_factory=dict)
     coordinator: Coordinator | None = None
@@ -127,6 +139,16 @@ class Generation:
         self.reported_step = reported_step
         return reported_step
 
+    def part_saved(self, node: str, step: int, parts: int) -> int | None:
+        """Record that a node has saved its part of a checkpoint; return the newest that is whole by it, if any is.
+
+        All nodes save the same steps one after the other, so each has saved the least of the newest ones.
+        """
+        before = min(self.part_steps.values()) if len(self.part_steps) >= parts else None
+        self.part_steps[node] = step
+        whole = min(self.part_steps.values()) if len(self.part_steps) >= parts else None
+        return None if whole == before else whole
+
     def ready(self, node: str, stage: int, port: int | None) -> tuple[int, list[str]] | None:
         """Record a ready node; return the stage reached by all and the waiting nodes, None if a node is missing."""
         self.stages[node] = (stage, port)
@@ -139,3 +161,8 @@ class Generation:
 def new_generation(start: Start, job: Job, stopping: Stop | None = None) -> Generation:
     """Return a generation that still runs on all its nodes."""
     return Generation(start=start, job=job, remaining=list(start.nodes), stopping=stopping)
+
+
+def kill_after_ms(cause: Cause) -> int:
+    """Return the time between SIGTERM and SIGKILL: short after a failure, when ranks only hang in a collective."""
+    return KILL_AFTER_FAILURE_MS if cause in FAILURES else KILL_AFTER_MS

@@ -13,7 +13,9 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ganger.launcher_server.acceptor import Acceptor, UnauthenticatedPeer
+from ganger.launcher_server.code_pieces import CodePieces, ReadCode
 from ganger.launcher_server.connection import Connection, Hello, Listener, TokenOf
+from ganger.launcher_server.message_schema import BadMessage
 
 _UNSENT_MS: Final = 30_000
 _KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4))
@@ -36,6 +38,7 @@ class LauncherListener:
         self._unauthenticated: WeakKeyDictionary[Connection, UnauthenticatedPeer] = WeakKeyDictionary()
         self._connections: set[Connection] = set()
         self._newest: dict[tuple[str, str], Connection] = {}
+        self._code: CodePieces | None = None
 
     async def open(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
         """Listen, and return the port, which the system chooses for port 0.
@@ -59,6 +62,10 @@ class LauncherListener:
     def serve(self, listener: socket.socket) -> None:
         """Accept launchers at a unix socket, to which only this user may connect."""
         self._serving = asyncio.get_running_loop().create_task(self._serve(listener))
+
+    def serve_code(self, read: ReadCode) -> None:
+        """Serve code to launchers that do not find it on their disk."""
+        self._code = CodePieces(read)
 
     def connection(self, gang: str, node: str) -> Connection | None:
         """Return the connection of a gang's launcher on a node; None while it is away."""
@@ -115,6 +122,14 @@ class LauncherListener:
             former.close()
         self._listener.launcher_connected(connection, hello)
 
+    def code_requested(self, connection: Connection, gang: str, node: str, start: int) -> None:
+        """Send code to a launcher, which counts as authenticated. Raises BadMessage where none is served."""
+        if self._code is None:
+            raise BadMessage("get_code: this server serves no code")
+        if (peer := self._unauthenticated.get(connection)) is not None:
+            peer.release()
+        self._code.requested(connection, gang, node, start)
+
     def message_received(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
         self._listener.message_received(connection, hello, message)
 
@@ -130,6 +145,8 @@ class LauncherListener:
             key = (connection.hello.gang, connection.hello.node)
             if self._newest.get(key) is connection:
                 del self._newest[key]
+        if self._code is not None:
+            self._code.disconnected(connection)
         self._listener.launcher_disconnected(connection)
 
 

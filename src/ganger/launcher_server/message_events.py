@@ -11,7 +11,7 @@ from ganger.launcher_server.launcher_process import describe_signal
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import TaskRecords
 from ganger.model.decision import Cause
-from ganger.model.event import Checkpointed, Cleared, Event, Failed, Finished, Resumed, Started
+from ganger.model.event import Checkpointed, Cleared, CopyDropped, Event, Evicted, Failed, Finished, Resumed, Started
 from ganger.model.evidence import FlawedCheckpoint, PythonError, RankEnd
 
 TAIL_LINES: Final = 20
@@ -30,6 +30,11 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
             skipped = tuple(FlawedCheckpoint(step=fields["step"], flaw=fields["flaw"]) for fields in message["skipped"])
             steps = {"step": message["step"], "older_step": message["older_step"]}
             return Resumed(gang=gang, generation=generation, skipped=skipped, **steps)
+        case "evicted":
+            return Evicted(gang=gang, generation=generation, node=node, notice_ms=message["notice_ms"])
+        case "copy_dropped":
+            fields = {name: message[name] for name in ("peer", "step", "reason")}
+            return CopyDropped(gang=gang, generation=generation, node=node, **fields)
         case "rank_failed":
             return rank_failed(message, gang, generation, node)
         case "start_failed":

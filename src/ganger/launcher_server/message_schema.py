@@ -78,6 +78,21 @@ class _RankStack(_Checked):
     tail: Tail = []
 
 
+class _NodeFinding(_Checked):
+    code: Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,40}$")]
+    gpu: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    sentence: ShortText
+    is_bad: bool
+
+
+class _TestedNode(_Checked):
+    """The result of a node, by its place among those of the gang."""
+
+    node: Count
+    performance_milli: Annotated[int, Field(ge=0, le=1_000)]
+    findings: Annotated[list[_NodeFinding], Field(max_length=100)] = []
+
+
 class _End(_Checked):
     """The end of a rank: either with an exit code or by a signal."""
 
@@ -116,6 +131,15 @@ class _Hello(_Versioned):
     address: Address | None = None
 
 
+class _GetCode(_Versioned):
+    type: Literal["get_code"]
+    token: Text
+    gang: Name
+    node: Name
+    generation: Generation
+    start: Count
+
+
 class _OfGeneration(_Versioned):
     gang: Name
     node: Name
@@ -143,11 +167,17 @@ class _Progressed(_OfGeneration):
     busy_shares: dict[RankKey, tuple[Count, Count, Count]] = {}
 
 
+class _Observed(_OfGeneration):
+    type: Literal["observed"]
+    points: Annotated[list[tuple[Step, TimeMs, float | None]], Field(max_length=1_000)]
+
+
 class _Checkpointed(_OfGeneration):
     type: Literal["checkpointed"]
     step: Step
     took_ms: Count = 0
     saved_ms: TimeMs | None = None
+    parts: Count = 1
 
 
 class _Resumed(_OfGeneration):
@@ -155,6 +185,18 @@ class _Resumed(_OfGeneration):
     step: Step | None
     skipped: Annotated[list[_FlawedCheckpoint], Field(max_length=1_000)]
     older_step: Step | None = None
+
+
+class _CopyDropped(_OfGeneration):
+    type: Literal["copy_dropped"]
+    peer: Name
+    step: Step
+    reason: Text
+
+
+class _Preflight(_OfGeneration):
+    type: Literal["preflight"]
+    nodes: Annotated[list[_TestedNode], Field(max_length=10_000)]
 
 
 class _CheckpointCounts(_OfGeneration):
@@ -183,6 +225,11 @@ class _StallReport(_OfGeneration):
 class _StacksTaken(_OfGeneration):
     type: Literal["stacks_taken"]
     ranks: dict[RankKey, _RankStack]
+
+
+class _RankUsage(_OfGeneration):
+    type: Literal["rank_usage"]
+    ranks: Annotated[dict[RankKey, tuple[Count, Count, Count]], Field(max_length=MAX_RANKS)]
 
 
 class _ExitRecordMessage(_End, _OfGeneration):
@@ -216,6 +263,15 @@ class _StartFailed(_OfGeneration):
     tail: Tail = []
 
 
+class _Warmed(_OfGeneration):
+    type: Literal["warmed"]
+
+
+class _Evicted(_OfGeneration):
+    type: Literal["evicted"]
+    notice_ms: Count
+
+
 class _Done(_OfGeneration):
     type: Literal["done"]
 
@@ -232,17 +288,23 @@ class _Cleared(_OfGeneration):
 
 _Message = Annotated[
     _Ready
+    | _Warmed
     | _Started
     | _Progressed
+    | _Observed
     | _Checkpointed
     | _Resumed
+    | _CopyDropped
+    | _Preflight
     | _CheckpointCounts
     | _StallReport
     | _StacksTaken
+    | _RankUsage
     | _ExitRecordMessage
     | _FileContent
     | _RankFailed
     | _StartFailed
+    | _Evicted
     | _Done
     | _Finished
     | _Cleared,
@@ -276,16 +338,16 @@ class _Report(_Checked):
     phase: Text | None = None
 
 
-_HELLO: Final = TypeAdapter(_Hello)
+_FIRST: Final[TypeAdapter[_Checked]] = TypeAdapter(Annotated[_Hello | _GetCode, Field(discriminator="type")])
 _MESSAGE: Final[TypeAdapter[_Checked]] = TypeAdapter(_Message)
 _EXIT_RECORD: Final = TypeAdapter(_ExitRecord)
 _PLAN: Final = TypeAdapter(_Plan)
 _REPORT: Final = TypeAdapter(_Report)
 
 
-def hello(line: bytes | bytearray) -> dict[str, Any]:
-    """Parse the first message of a connection; raise BadMessage if it is not a `hello`."""
-    return _validated(_HELLO.validate_json, line)
+def first_message(line: bytes | bytearray) -> dict[str, Any]:
+    """Parse a message of a peer without `hello`; raise BadMessage if it is neither `hello` nor `get_code`."""
+    return _validated(_FIRST.validate_json, line)
 
 
 def message(line: bytes | bytearray) -> dict[str, Any]:

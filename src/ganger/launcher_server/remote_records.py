@@ -8,23 +8,31 @@ import asyncio
 import binascii
 import itertools
 import re
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from ganger.launcher_server.connection import Connection
+from ganger.launcher_server.health.stack_groups import MAIN, Frames, group_stacks
 from ganger.launcher_server.health.stall_messages import format_frame
 from ganger.launcher_server.message_events import TAIL_LINES
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import RankLog
-from ganger.ports import LaunchPlan
+from ganger.model.views.service_views import Stacks
+from ganger.ports import LaunchPlan, RankUsage
 
 READ_TIMEOUT_S: Final = 5.0
 NEWEST_BYTES: Final = 1 << 20
 """Part of a log that is searched, since it has to be transferred."""
 LINE_CHARACTERS: Final = 1_000
 """Limit of a last line or a frame; launchers send no more of a line."""
+STACKS_KEPT: Final = 100
+"""Gangs of which the newest stacks are kept, for people also after the gang has ended."""
+USAGE_KEPT_S: Final = 30.0
+"""Time after which the usage of a rank is no longer its usage now: launchers report it every 10 s."""
 _SETUP: Final = "setup.log"
 
 
@@ -36,14 +44,15 @@ class _GenerationRecords:
     """Records of one generation on one node.
 
     ends: exit records by rank
-    tails, places: last lines and frames of ranks whose stacks were taken
+    tails: last lines of ranks whose stacks were taken
+    usage: when the newest usage of the ranks came, by the monotonic clock, and that usage
     """
 
     ranks: list[dict[str, Any]] = field(default_factory=list)
     has_setup: bool = False
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     tails: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    main_frames: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    usage: tuple[float, tuple[RankUsage, ...]] = (0.0, ())
     is_cleared: bool = False
 
 
@@ -79,6 +88,8 @@ class RemoteRecords:
         self._connection_of = connection_of
         self._loop = loop
         self._gangs: dict[str, dict[str, RemoteTask]] = {}
+        self._stacks: OrderedDict[str, tuple[int, dict[int, Frames]]] = OrderedDict()
+        """Generation and stacks of the newest hang of each gang, also when others have followed."""
         self._numbers = itertools.count(1)
         self._requests: dict[int, tuple[str, str, asyncio.Future[dict[str, Any]]]] = {}
 
@@ -96,7 +107,20 @@ class RemoteRecords:
         }
         task.generations[plan.generation] = records
 
+    def stacks(self, gang: str, generation: int) -> Stacks | None:
+        """Return the first thread of each rank, grouped by stack, if that is the gang's newest hang."""
+        newest, of_ranks = self._stacks.get(gang, (0, {}))
+        return group_stacks(gang, generation, list(of_ranks.values())) if newest == generation else None
+
+    def usage(self, gang: str, node: str, generation: int) -> tuple[RankUsage, ...]:
+        """Return the usage of the ranks on a node now, as far as its launcher has reported it. From any thread."""
+        task = self._gangs.get(gang, {}).get(node)
+        records = None if task is None else task.generations.get(generation)
+        at_s, usage = (0.0, ()) if records is None else records.usage
+        return usage if time.monotonic() - at_s <= USAGE_KEPT_S else ()
+
     def forget(self, gang: str) -> None:
+        """Forget a gang, but for the stacks of its hang."""
         self._gangs.pop(gang, None)
 
     def message_received(self, gang: str, node: str, message: dict[str, Any], ranks: Collection[int] | None) -> bool:
@@ -107,12 +131,15 @@ class RemoteRecords:
         kind = message["type"]
         if kind == "file_content":
             self._content_received(gang, node, message)
-        elif ranks is not None and kind in ("exit_record", "stacks_taken", "cleared"):
+        elif ranks is not None and kind in ("exit_record", "stacks_taken", "rank_usage", "cleared"):
             records = self.task(gang, node).generations.setdefault(message["generation"], _GenerationRecords())
             if kind == "exit_record":
                 records.ends[message["rank"]] = message
             elif kind == "stacks_taken":
-                _keep_stacks(records, message, ranks)
+                self._keep_stacks(gang, node, message, ranks)
+                records.tails |= _tails(message, ranks)
+            elif kind == "rank_usage":
+                records.usage = time.monotonic(), _usage(gang, node, message, ranks)
             else:
                 records.is_cleared = True
         return bool(kind == "file_content")
@@ -157,11 +184,9 @@ class RemoteRecords:
         return () if records is None else records.tails.get(rank, ())
 
     def main_frames(self, gang: str, generation: int) -> dict[int, tuple[str, ...]]:
-        frames_by_rank: dict[int, tuple[str, ...]] = {}
-        for task in self._gangs.get(gang, {}).values():
-            records = task.generations.get(generation)
-            frames_by_rank |= {} if records is None else records.main_frames
-        return frames_by_rank
+        newest, of_ranks = self._stacks.get(gang, (0, {}))
+        stacks = list(of_ranks.items()) if newest == generation else []
+        return {rank: stack.frames for rank, stack in stacks if stack.frames}
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -184,6 +209,22 @@ class RemoteRecords:
             data, offset = data + more, start + len(more)
         return data.partition(b"\n")[2] if begin else data
 
+    def _keep_stacks(self, gang: str, node: str, message: dict[str, Any], ranks: Collection[int]) -> None:
+        generation, at_ms = message["generation"], int(time.time() * 1000)
+        newest, of_ranks = self._stacks.get(gang, (0, {}))
+        if generation != newest:
+            of_ranks = {}
+        known = {stack.frames: stack.frames for stack in of_ranks.values()}  # most ranks stand at the same place
+        for rank, detail in message["ranks"].items():
+            if int(rank) in ranks:
+                frames = _frames_of(detail)
+                frames = known.setdefault(frames, frames)
+                of_ranks[int(rank)] = Frames(int(rank), node, MAIN, detail["state"], "", frames, at_ms)
+        self._stacks[gang] = generation, of_ranks
+        self._stacks.move_to_end(gang)
+        while len(self._stacks) > STACKS_KEPT:
+            self._stacks.popitem(last=False)
+
     def _content_received(self, gang: str, node: str, message: dict[str, Any]) -> None:
         asked_gang, asked_node, answer = self._requests.get(message["id"], ("", "", None))
         if answer is None or answer.done() or (asked_gang, asked_node) != (gang, node):
@@ -195,13 +236,25 @@ class RemoteRecords:
         answer.set_result({"start": message["start"], "data": data, "end": message["end"]})
 
 
-def _keep_stacks(records: _GenerationRecords, message: dict[str, Any], ranks: Collection[int]) -> None:
-    """Record the stacks of these ranks: a job may set the variable of a rank that it does not have."""
-    for rank, detail in message["ranks"].items():
-        if int(rank) in ranks:
-            records.tails[int(rank)] = tuple(line[:LINE_CHARACTERS] for line in detail["tail"][-TAIL_LINES:])
-            if place := tuple(format_frame(*fields)[:LINE_CHARACTERS] for fields in detail["frames"]):
-                records.main_frames[int(rank)] = place
+def _tails(message: dict[str, Any], ranks: Collection[int]) -> dict[int, tuple[str, ...]]:
+    """Return the last lines of these ranks: a job may set the variable of a rank that it does not have."""
+    return {
+        int(rank): tuple(line[:LINE_CHARACTERS] for line in detail["tail"][-TAIL_LINES:])
+        for rank, detail in message["ranks"].items()
+        if int(rank) in ranks
+    }
+
+
+def _usage(gang: str, node: str, message: dict[str, Any], ranks: Collection[int]) -> tuple[RankUsage, ...]:
+    return tuple(
+        RankUsage(gang, node, message["generation"], int(rank), *figures)
+        for rank, figures in message["ranks"].items()
+        if int(rank) in ranks
+    )
+
+
+def _frames_of(detail: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(format_frame(*fields)[:LINE_CHARACTERS] for fields in detail["frames"])
 
 
 def _log_lines(data: bytes) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ganger.launcher_server.failure_events import ExitCollector
 from ganger.launcher_server.rank_records import RankLog, Records
 from ganger.model.event import Event, Failed
 from ganger.model.evidence import RuleMatch
-from ganger.model.job import Retry
+from ganger.model.job_sections.retry_spec import Retry
 from ganger.patterns import pattern
 from ganger.ports import Report
 

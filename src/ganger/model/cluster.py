@@ -7,6 +7,17 @@ from typing import Final
 
 RACK: Final = ("rack",)
 """The topology levels of a cluster that names none."""
+IB, ROCE, TCP = "ib", "roce", "tcp"
+FABRICS: Final = (IB, ROCE, TCP)
+"""Kinds of networks between nodes."""
+SRIOV, HOST_DEVICE, MACVLAN, DRA, CLUSTER = "sriov", "hostdev", "macvlan", "dra", "cluster"
+ATTACHMENTS: Final = (SRIOV, HOST_DEVICE, MACVLAN, DRA, CLUSTER)
+"""Ways to attach pods to one, which `model.network_profile` describes."""
+LINK_SCORES: Final = {"SYS": 10, "NODE": 20, "PHB": 30, "PXB": 40, "PIX": 50}
+"""Scores of links through PCIe by the words of `nvidia-smi topo -m`: between NUMA nodes, within one, through a host
+bridge, through several switches, through one switch."""
+NVLINK_SCORE: Final = 100
+"""Score of each NVLink between two devices. Both scales are those of NVIDIA's device plugin, and of HAMi."""
 
 _GPU_VENDOR: Final = re.compile(r"\b(nvidia|tesla|quadro|geforce|graphics|device)\b", re.IGNORECASE)
 
@@ -30,13 +41,18 @@ class Node:
         gpus: Whole devices, indexed from 0.
         gpu_type: Lower-case; empty without GPUs.
         gpu_memory_bytes: Memory of each device; 0 if unknown.
+        gpu_links: The link of each device to each other one, symmetric, the more the better; on the diagonal 0. Empty
+            if unknown. `LINK_SCORES` has the kinds of links.
+        partial_gpus: Its GPUs are parts of devices, such as MIG slices: only gangs that name their type get them.
         cpu_milli, memory_bytes: What processes outside ganger leave of the node's.
+        extended: The same of other resources, by name: rdma/hca.
         address: Where other nodes reach it.
         device_ids: The driver's numbers of the devices, in order; empty where GPUs are only slots.
         foreign: Indices of devices that are in use by processes outside ganger, or out of order.
         taints: Each `key` or `key=value`: only gangs that tolerate them are placed here.
         networks: The networks it is connected to, lower-case: ib, roce, tcp.
         suspicion, performance_milli: Tie-breakers: 0 is no suspicion, 1000 is full performance.
+        images: Of the images that jobs ask for, those that need not be pulled here.
         unready: One sentence on a node that is not ready and not known to be lost: running jobs continue, nothing new
             starts there; empty for a ready node.
     """
@@ -46,8 +62,11 @@ class Node:
     gpus: int = 0
     gpu_type: str = ""
     gpu_memory_bytes: int = 0
+    gpu_links: tuple[tuple[int, ...], ...] = ()
+    partial_gpus: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
+    extended: dict[str, int] = field(default_factory=dict)
     address: str = "127.0.0.1"
     device_ids: tuple[int, ...] = ()
     foreign: tuple[int, ...] = ()
@@ -56,12 +75,29 @@ class Node:
     networks: tuple[str, ...] = ()
     suspicion: int = 0
     performance_milli: int = 1000
+    images: tuple[str, ...] = ()
     unready: str = ""
 
     @property
     def unused(self) -> "Node":
         """The same node with no device in use by processes outside ganger."""
         return replace(self, foreign=()) if self.foreign else self
+
+
+def is_same_node(before: Node, after: Node) -> bool:
+    """Return whether two descriptions differ at most in what a node has for gangs now.
+
+    That is the amounts of CPU, memory and the same extended resources, the foreign devices, the images, and readiness.
+    """
+    return before.extended.keys() == after.extended.keys() and after == replace(
+        before,
+        cpu_milli=after.cpu_milli,
+        memory_bytes=after.memory_bytes,
+        extended=after.extended,
+        foreign=after.foreign,
+        images=after.images,
+        unready=after.unready,
+    )
 
 
 @dataclass(frozen=True, slots=True)

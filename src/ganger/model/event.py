@@ -9,11 +9,14 @@ from typing import Final, Literal, get_args
 
 from ganger.model.affinity import Term
 from ganger.model.cluster import RACK, Node
-from ganger.model.decision import Cause, Plan
+from ganger.model.decision import Cause, Move, Plan
 from ganger.model.evidence import FlawedCheckpoint, RankEnd, RuleMatch, StepWork
+from ganger.model.idle.idle_event import Idle
 from ganger.model.job import Job
+from ganger.model.node_health.health_event import HealthFact, HealthRequest
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
+from ganger.model.watch.watch_event import Anomaly, RollbackRequested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +31,22 @@ class ServerStarted:
 class NodesListed:
     """The complete list of nodes: makes the state ready for planning.
 
-    A node that is missing from it is gone; a node in it responds, unless it is also in `lost`.
-
-    Attributes:
-        levels: The topology levels of the nodes' domains, outermost first.
+    A node that is missing from it is gone; a node in it responds, unless it is also in `lost`. `levels` are the
+    topology levels of the nodes' domains, outermost first.
     """
 
     nodes: tuple[Node, ...]
     levels: tuple[str, ...] = RACK
     lost: tuple[str, ...] = ()
     kind: Literal["nodes_listed"] = field(default="nodes_listed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChanged:
+    """Capacity, readiness, foreign devices or images of a listed node changed (`model.cluster.is_same_node`)."""
+
+    listed: Node
+    kind: Literal["node_changed"] = field(default="node_changed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +134,16 @@ class MaintenanceCleared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DefragRequested:
+    """A user asked for running jobs to be moved, all of them or none; a pending job `gang` gets the room."""
+
+    moves: tuple[Move, ...]
+    gang: str = ""
+    by: str = ""
+    kind: Literal["defrag_requested"] = field(default="defrag_requested")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSet:
     """A queue was created or changed."""
 
@@ -206,6 +225,16 @@ class PriorityChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleRequested:
+    """A user asked for another number of nodes of an elastic job."""
+
+    gang: str
+    nodes: int
+    by: str = ""
+    kind: Literal["scale_requested"] = field(default="scale_requested")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodesRestricted:
     """The volumes of a job without nodes allow other nodes: one of the terms `required` must hold; without any, all."""
 
@@ -250,27 +279,29 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """Every rank on these nodes runs."""
-
+class _OfGeneration:
     gang: str
     generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(_OfGeneration):
+    """Every rank on these nodes runs."""
+
     nodes: tuple[str, ...]
     kind: Literal["started"] = field(default="started")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progressed:
+class Progressed(_OfGeneration):
     """The gang's slowest rank has finished `step`: the first of a generation at once, then at most one every 10 s."""
 
-    gang: str
-    generation: int
     step: int
     kind: Literal["progressed"] = field(default="progressed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpointed:
+class Checkpointed(_OfGeneration):
     """A complete checkpoint of `step` became visible.
 
     Attributes:
@@ -278,8 +309,6 @@ class Checkpointed:
         saved_ms: When it became visible, by the clock of its node, None if unknown: work since then is not in it.
     """
 
-    gang: str
-    generation: int
     step: int
     took_ms: int = 0
     saved_ms: int | None = None
@@ -287,18 +316,14 @@ class Checkpointed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
-    """The checkpoint that a generation resumed from: that of `step`, None for the beginning.
-
-    Reported only where it differs from what was known.
+class Resumed(_OfGeneration):
+    """The checkpoint that a generation resumed from, None for the beginning: reported if another was expected.
 
     Attributes:
         skipped: Newer checkpoints that were skipped: incomplete, or an attempt failed on them.
         older_step: The newest complete checkpoint before it, None if there is none.
     """
 
-    gang: str
-    generation: int
     step: int | None
     skipped: tuple[FlawedCheckpoint, ...] = ()
     older_step: int | None = None
@@ -306,15 +331,23 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
+class CopyDropped(_OfGeneration):
+    """The checkpoint of `step` on `node` was not copied to `peer`, for this reason; a later one may be."""
+
+    node: str
+    peer: str
+    step: int
+    reason: str
+    kind: Literal["copy_dropped"] = field(default="copy_dropped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slow(_OfGeneration):
     """A straggler: reported once for each rank and generation.
 
-    Its steps take `step_ms` where those of its peers take `peers_ms`; or it works through the whole step (`work`) where
-    its peers wait for much of it (`peers_work`).
+    Its steps take `step_ms`, its peers' `peers_ms`; or it works through a step in which these wait (`work`).
     """
 
-    gang: str
-    generation: int
     node: str
     rank: int
     step_ms: int
@@ -325,14 +358,12 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quiet:
+class Quiet(_OfGeneration):
     """No rank has written anything for longer than usual, if there is a usual time: not a failure.
 
     `places` has the places of the ranks, and the one that differs from the others, as far as their stacks show it.
     """
 
-    gang: str
-    generation: int
     quiet_ms: int
     usual_ms: int | None
     places: str = ""
@@ -340,15 +371,12 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodeEdited:
+class CodeEdited(_OfGeneration):
     """A further attempt of a job that runs in place has other code than the first one.
 
-    Attributes:
-        files: Files edited since the first start, relative to the job's directory: the first few, and `more`.
+    `files` were edited since the first start, relative to the job's directory: the first few, and `more`.
     """
 
-    gang: str
-    generation: int
     directory: str
     files: tuple[str, ...]
     more: int = 0
@@ -356,26 +384,34 @@ class CodeEdited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class Evicted(_OfGeneration):
+    """The pod of this generation on a node is evicted or deleted, or the node shuts down, in `notice_ms`.
+
+    Its ranks have that long to save their work; the job restarts on other nodes.
+    """
+
+    node: str
+    notice_ms: int
+    kind: Literal["evicted"] = field(default="evicted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(_OfGeneration):
     """Every rank on these nodes exited with code 0."""
 
-    gang: str
-    generation: int
     nodes: tuple[str, ...]
     kind: Literal["finished"] = field(default="finished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(_OfGeneration):
     """All ranks that decide the end of the job exited with code 0: its other ranks are not needed any more."""
 
-    gang: str
-    generation: int
     kind: Literal["done"] = field(default="done")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class Failed(_OfGeneration):
     """The first failure on a node.
 
     Attributes:
@@ -389,8 +425,6 @@ class Failed:
         since_ms: When it happened, in Unix ms by the node's clock, None if only the event's own time is known.
     """
 
-    gang: str
-    generation: int
     node: str
     cause: Cause
     rank: int | None = None
@@ -406,7 +440,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleared:
+class Cleared(_OfGeneration):
     """Nothing of this generation is left on these nodes.
 
     Attributes:
@@ -414,8 +448,6 @@ class Cleared:
         grace_ms: How long they had to save their work, 0 without notice.
     """
 
-    gang: str
-    generation: int
     nodes: tuple[str, ...]
     killed: tuple[int, ...] = ()
     grace_ms: int = 0
@@ -424,14 +456,9 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A row of the log that was set aside: it is unreadable, or does not follow from the rows before it.
+    """A row of the log that was set aside, given to readers in its place: it is unreadable, or contradicts others.
 
-    It changes nothing and is never written: readers of the log get it in place of the row.
-
-    Attributes:
-        event_kind: The kind of event that the row should contain.
-        reason: The fault, as a sentence.
-        subjects: The jobs, queues and nodes that it concerns, as far as known.
+    `event_kind` should have been its kind, and `subjects` are the jobs, queues and nodes that it concerns, if known.
     """
 
     event_kind: str
@@ -440,50 +467,23 @@ class Unreadable:
     kind: Literal["unreadable"] = field(default="unreadable")
 
 
-Request = (
-    Submitted
-    | StopRequested
-    | SuspendRequested
-    | ResumeRequested
-    | PriorityChanged
-    | Deleted
-    | Described
-    | QueueSet
-    | QueueDeleted
-    | PolicySet
-    | NodeCordoned
-    | NodeUncordoned
-    | NodeDrained
-    | MaintenanceSet
-    | MaintenanceCleared
-)
+_SizeOrPriority = PriorityChanged | ScaleRequested
+ChangeRequest = StopRequested | SuspendRequested | ResumeRequested | _SizeOrPriority | RollbackRequested
+"""Requests that change a live job."""
+_QueueRequest = QueueSet | QueueDeleted | PolicySet
+_NodeRequest = NodeCordoned | NodeUncordoned | NodeDrained | MaintenanceSet | MaintenanceCleared | DefragRequested
+Request = Submitted | ChangeRequest | Deleted | Described | _QueueRequest | _NodeRequest | HealthRequest
 """Events that a user asks for and that the loop may refuse; all others are facts."""
 
 REQUESTS: Final = frozenset[str](request.__dataclass_fields__["kind"].default for request in get_args(Request))
 """The kinds of requests."""
 
-Event = (
-    Request
-    | ServerStarted
-    | NodesListed
-    | NodeLost
-    | NodeReturned
-    | NodePreempted
-    | NodesRestricted
-    | Decided
-    | Started
-    | Progressed
-    | Checkpointed
-    | Quiet
-    | CodeEdited
-    | Resumed
-    | Slow
-    | Finished
-    | Done
-    | Failed
-    | Cleared
-    | Unreadable
-)
+ProgressFact = Resumed | CopyDropped | Slow | Quiet | CodeEdited | Anomaly | Idle
+_Report = Started | Progressed | Checkpointed | ProgressFact
+GenerationFact = _Report | Evicted | Finished | Done | Failed | Cleared
+"""Facts about one generation of a gang."""
+ClusterFact = ServerStarted | NodesListed | NodeChanged | NodeLost | NodeReturned | NodePreempted
+Event = Request | ClusterFact | HealthFact | NodesRestricted | Decided | GenerationFact | Unreadable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,18 @@ Kubernetes: nodes, nproc_per_node, queue, priority.
 """
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from ganger.model.described import described as _spec
-from ganger.model.placement_spec import Placement
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.placement_spec import Elastic, Placement
+from ganger.model.job_sections.pod_spec import PodSection, RolePod
+from ganger.model.job_sections.retry_spec import Limits, Retry
 from ganger.model.shape import Shape
 from ganger.model.terms import REQUIRED, Layout, Selector, Slices
+from ganger.model.watch.watch_rules import Watch
 
 PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100}
 """Names of common priorities; any integer from -1000 to 1000 is valid."""
@@ -36,6 +39,7 @@ class GangState(StrEnum):
     SUSPENDED = "suspended"
     STARTING = "starting"
     RUNNING = "running"
+    RESIZING = "resizing"
     REQUEUEING = "requeueing"
     SUSPENDING = "suspending"
     FINISHING = "finishing"
@@ -93,100 +97,10 @@ class Resources:
     )
     cpu_milli: int | None = _spec("CPUs per node: 4, 0.5 or 500m", form="cpu", key="cpu", default=None)
     memory_bytes: int = _spec("memory per node: 64Gi", form="bytes", key="memory", default=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """Settings of checkpoints: where a job saves them, when, how it is asked to, and which are kept."""
-
-    dir: str = _spec("checkpoint directory, relative to the job's directory", form="path", default="checkpoints")
-    every_ms: int | None = _spec(
-        "interval at which should_checkpoint() returns true: 30m", form="duration", key="every", default=None
-    )
-    signal: str | None = _spec(
-        "signal sent at the start of the grace period, for scripts that handle one", form="signal", default=None
-    )
-    grace_ms: int = _spec(
-        "time to save a checkpoint before the job is stopped", form="pause", key="grace", default=30_000
-    )
-    keep: int | None = _spec(
-        "number of newest checkpoints kept when another one is complete; unset: all", form="kept", default=None
-    )
-    keep_every: int | None = _spec(
-        "additionally keep checkpoints whose step is a multiple of this: 1000", form="kept_every", default=None
-    )
-    resume: str = _spec(
-        "auto: start from the newest valid checkpoint; never: start from the beginning", form="resume", default="auto"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A rule for one kind of failure. With both `log` and `cause`, both must match."""
-
-    log: str | None = _spec(
-        "regular expression (RE2) that matches a line written by a process of the attempt", form="pattern", default=None
-    )
-    cause: str | None = _spec("cause of the failure, as shown by `ganger get`", form="cause", default=None)
-    do: str = _spec(
-        "retry: restart, within max; fail: do not restart; exclude_node: restart, within max, and never on that node",
-        form="remedy",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """Limit of a failed job's restarts. An attempt that saved a new checkpoint does not count."""
-
-    max: int | None = _spec(
-        "number of attempts without progress that are retried; unset: 3, but 0 if a rank exits by itself before "
-        "the first step, or after the same error of the program at the same step",
-        form="retries",
-        default=None,
-    )
-    backoff_first_ms: int = _spec(
-        "pause before the next attempt, doubled each time up to a maximum: 10s..5m; 10s alone stays constant",
-        form="backoff",
-        key="backoff",
-        default=1_000,
-    )
-    backoff_max_ms: int = _spec("the longest such pause", form="backoff", key="backoff", default=300_000)
-    rules: tuple[Rule, ...] = _spec("rules for specific failures; the first that matches decides", default=())
-
-    def rule_for(self, cause: str, matched_patterns: Collection[int]) -> int | None:
-        """Return the index of the first rule that matches a failure.
-
-        Args:
-            cause: The cause of the failure.
-            matched_patterns: Indices of the rules whose pattern occurs in the log.
-        """
-        candidates = (index for index, rule in enumerate(self.rules) if rule.cause in (None, cause))
-        return next((i for i in candidates if self.rules[i].log is None or i in matched_patterns), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits after which ganger ends a job."""
-
-    time_ms: int | None = _spec(
-        "time that the job may hold its nodes, over all attempts", form="duration", key="time", default=None
-    )
-    time_min_ms: int | None = _spec(
-        "shortest time that the job may be granted at a start, if it then ends before a reserved start or "
-        "maintenance; unset: as time",
-        form="duration",
-        key="time_min",
-        default=None,
-    )
-    queue_time_ms: int | None = _spec(
-        "time that the job may be pending; then it ends", form="duration", key="queue_time", default=None
-    )
-    hang_time_ms: int | None = _spec(
-        "time without progress after which the job is taken to hang, at least; never: it is not judged by progress; "
-        "unset: learned from the reported steps, 10m in a collective operation without them",
-        form="hang_time",
-        key="hang_time",
-        default=None,
+    extended: dict[str, int] = _spec(
+        "other resources per node, by the names that nodes have for them: {rdma/hca: 1, ephemeral-storage: 50Gi}",
+        form="extended",
+        factory=dict,
     )
 
 
@@ -194,7 +108,12 @@ class Limits:
 class Role:
     """Processes besides the workers: `count` of them, each with its own resources; they may share nodes."""
 
-    count: int = _spec("number of processes", form="processes", default=1)
+    count: int = _spec(
+        "number of processes; 2..8: elastic, the job starts with as few as 2 of them", form="process_range", default=1
+    )
+    max_count: int | None = _spec(
+        "the most processes of an elastic role", form="process_range", key="count", default=None
+    )
     resources: Resources = _spec("resources of each process", factory=Resources)
     run: str | tuple[str, ...] | None = _spec(
         "command of these processes; unset: that of the job", form="command", default=None
@@ -210,6 +129,7 @@ class Role:
         form="on_failure",
         default="restart",
     )
+    pod: RolePod | None = _spec("on Kubernetes, what each process needs of its pod", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +197,20 @@ class JobSpec:
         form="framework",
         default="plain",
     )
-    nodes: int = _spec("number of nodes of the gang: all start together, or none", form="nodes", default=1)
+    nodes: int = _spec(
+        "number of nodes of the gang: all start together, or none; 2..8: elastic, it starts with as few as 2 and grows "
+        "into idle nodes",
+        form="node_range",
+        default=1,
+    )
+    max_nodes: int | None = _spec("the most nodes of an elastic gang", form="node_range", key="nodes", default=None)
+    spares: int | None = _spec(
+        "nodes that the job holds beside its own, in the same domain: when it loses a node, it goes on at once with "
+        "one of them; unset: as the policy says",
+        form="spares",
+        default=None,
+    )
+    elastic: Elastic | None = _spec("how a gang with a range of nodes, or of a role, is resized", default=None)
     nproc_per_node: int | None = _spec(
         "processes per node; auto: one per GPU, or 1 without GPUs", form="nproc", default=None
     )
@@ -304,6 +237,11 @@ class JobSpec:
         form="image",
         default=None,
     )
+    pod: PodSection | None = _spec(
+        "fields of the pods on Kubernetes, in its own keys, which ganger merges onto the pods that it makes; other "
+        "backends refuse it",
+        default=None,
+    )
     volumes: tuple[Volume, ...] = _spec(
         "directories whose paths the processes get in environment variables", default=()
     )
@@ -315,13 +253,31 @@ class JobSpec:
         form="secrets",
         default=(),
     )
+    warm: bool = _spec(
+        "true: ranks are forked from a process that has imported the installed modules of the script, after failures "
+        "too, which takes a fraction of the time; for Python scripts",
+        form="flag",
+        default=False,
+    )
     params: dict[str, str] = _spec(
         "values for ${{ params.NAME }} in run, setup, env and parallel; --param NAME=VALUE overrides one",
         form="params",
         factory=dict,
     )
     checkpoint: Checkpoint | None = _spec("checkpointing", default=None)
+    watch: Watch | None = _spec("watching loss and step time, and the consequences", default=None)
+    movable: bool = _spec(
+        "true: the job may be stopped, with the notice of its checkpoint section, and started again at once on other "
+        "nodes so that a larger job fits (`ganger defrag`)",
+        form="flag",
+        default=False,
+    )
     retry: Retry = _spec("retries after failures", factory=Retry)
+    preemptible: bool = _spec(
+        "false: never preempted for another job; the queue must allow it (allow_non_preemptible)",
+        form="flag",
+        default=True,
+    )
     limits: Limits = _spec("limits after which the job is ended", factory=Limits)
     after: tuple[After, ...] = _spec("dependencies on other jobs", default=())
     array: Array | None = _spec(
@@ -338,11 +294,53 @@ class JobSpec:
         return self.nproc_per_node or self.resources.gpu.count or 1
 
     @property
+    def has_steps(self) -> bool:
+        """True if its checkpoints are identified by their steps, so that it can return to an older one."""
+        return self.checkpoint is not None and (self.checkpoint.pattern is None or "*" in self.checkpoint.pattern)
+
+    @property
+    def elastic_role(self) -> str | None:
+        """The role whose size is a range; None for a job of one size."""
+        if self.max_nodes is not None:
+            return WORKER
+        return next((name for name, role in self.roles.items() if role.max_count is not None), None)
+
+    @property
+    def elastic_part(self) -> int:
+        """The part of the shape that the elastic role is; the first one for a job of one size."""
+        role = self.elastic_role if self.roles else None
+        return self.order.index(role) if role else 0
+
+    @property
+    def sizes(self) -> range:
+        """The numbers of nodes that the gang may have, or of processes of its elastic role, ascending."""
+        role = self.roles.get(self.elastic_role or "") if self.roles else None
+        low, high = (role.count, role.max_count) if role else (self.nodes, self.max_nodes)
+        return range(low, (high or low) + 1, self.elastic.step if self.elastic else 1)
+
+    def elastic_ranks(self, size: int) -> int:
+        """Return the number of processes that the elastic part has at a size."""
+        return size if self.elastic_role in self.roles else size * self.processes_per_node
+
+    def resized(self, size: int) -> "JobSpec":
+        """Return the spec of the same job with one size."""
+        name = self.elastic_role or WORKER
+        if name not in self.roles:
+            return replace(self, nodes=size, max_nodes=None, elastic=None)
+        roles = self.roles | {name: replace(self.roles[name], count=size, max_count=None)}
+        return replace(self, roles=roles, elastic=None)
+
+    @property
     def order(self) -> tuple[str, ...]:
         """The roles in the order of their ranks: chief and its synonyms, the workers, the others as written."""
         first = [name for name in FIRST_ROLES if name in self.roles]
         workers = [WORKER] if self.run or WORKER in self.roles else []
         return (*first, *workers, *(name for name in self.roles if name not in (*first, WORKER)))
+
+    @property
+    def has_node_workers(self) -> bool:
+        """True if there are workers that `nodes` describes."""
+        return WORKER not in self.roles and (bool(self.run) or not self.roles)
 
     def role(self, name: str) -> Role:
         """Return a role of `order`; for the workers that `nodes` describes, one with the resources of a node."""
@@ -362,6 +360,13 @@ class JobSpec:
     def environment_of(self, name: str) -> dict[str, str]:
         """Return the variables that the user sets for the processes of a role."""
         return self.env | self.role(name).env
+
+    def claims_of(self, name: str) -> list[dict[str, Any]]:
+        """Return the ResourceClaims of each process of a role on Kubernetes; of each node for those of `nodes`."""
+        role = self.roles.get(name)
+        section = self.pod if role is None or role.pod is None else role.pod
+        claims: list[dict[str, Any]] = [] if section is None else section.spec.get("resourceClaims", [])
+        return claims
 
     @property
     def shape(self) -> Shape:
@@ -390,6 +395,8 @@ class JobSpec:
     @property
     def slices(self) -> Slices:
         """The slices of the workers' nodes; a slice of fewer processes than a node has groups nothing."""
+        if self.elastic and self.elastic.level:
+            return Slices(self.elastic.level, self.elastic.step)
         per_node = self.processes_per_node
         layers = [
             Slices(group.level, group.nodes or max(1, (group.ranks or 1) // per_node))
@@ -399,7 +406,8 @@ class JobSpec:
 
     def _part(self, name: str) -> Shape:
         role = self.roles.get(name)
-        count, resources = (role.count, role.resources) if role else (self.nodes, self.resources)
+        nodes = self.nodes + (self.spares or 0)
+        count, resources = (role.count, role.resources) if role else (nodes, self.resources)
         ranks = 1 if role else self.processes_per_node
         return Shape(
             nodes=count,
@@ -414,6 +422,7 @@ class JobSpec:
             other_types=tuple(kind.lower() for kind in resources.gpu.other_types),
             selector=self.selector,
             slices=Slices() if role else self.slices,
+            extended=tuple(sorted(resources.extended.items())),
         )
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ganger.model.terms import Slices
-from ganger.model.units import format_bytes, format_cpu, format_duration, format_node_time, format_period
+from ganger.model.units import (
+    format_bytes,
+    format_cpu,
+    format_duration,
+    format_node_time,
+    format_period,
+    format_resource,
+)
 
 
 class ReasonCode(StrEnum):
@@ -29,6 +36,7 @@ class ReasonCode(StrEnum):
     NAMESPACE_QUOTA = "namespace_quota"
     WEBHOOK_UNREACHABLE = "webhook_unreachable"
     VOLUME_UNAVAILABLE = "volume_unavailable"
+    DEVICES_UNAVAILABLE = "devices_unavailable"
     STOPPING_OTHERS = "stopping_others"
     NOT_LISTED = "not_listed"
     DEPENDENCY = "dependency"
@@ -76,6 +84,10 @@ REMEDY: dict[ReasonCode, str] = {
         "nothing to do if another pod is to release the volume: it is retried automatically, and no attempt is "
         "counted; else see `kubectl get persistentvolumeclaims,persistentvolumes`"
     ),
+    ReasonCode.DEVICES_UNAVAILABLE: (
+        "nothing to do if another pod is to release the devices: it is retried automatically, and no attempt is "
+        "counted; else see `kubectl get resourceclaims,resourceslices`"
+    ),
     ReasonCode.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
     ReasonCode.NOT_LISTED: "nothing to do: the server is still listing what runs; see `ganger server status`",
     ReasonCode.DEPENDENCY: (
@@ -105,7 +117,7 @@ class PendingReason:
 
     Attributes:
         code: The constraint.
-        resource: Nodes, gpu_milli, gpu_milli.TYPE, cpu_milli, memory_bytes, node_ms or jobs.
+        resource: Nodes, gpu_milli, gpu_milli.TYPE, cpu_milli, memory_bytes, extended.NAME, node_ms or jobs.
         have: What is free for this gang now.
         limit: The most that it could have.
         scope: The queue, rack or type that is counted, or the ids of maintenances.
@@ -222,6 +234,8 @@ def _order_sentence(reason: PendingReason) -> str:
             return f"waiting for an admission webhook of the API server: {reason.scope}"
         case ReasonCode.VOLUME_UNAVAILABLE:
             return f"waiting for a volume: {reason.scope}"
+        case ReasonCode.DEVICES_UNAVAILABLE:
+            return f"waiting for devices: {reason.scope}"
         case ReasonCode.STOPPING_OTHERS:
             return f"waiting for {_listed(reason.holders)} to stop"
         case ReasonCode.DEPENDENCY:
@@ -250,6 +264,8 @@ def _amount(resource: str, value: int) -> str:
             return format_node_time(value)
         case "time_ms":
             return format_duration(value)
+        case _ if resource.startswith("extended."):
+            return format_resource(resource.removeprefix("extended."), value)
         case _:
             gpu_type = resource.removeprefix("gpu_milli.")
             return f"{value / 1000:g} {gpu_type} GPU" if value == 1000 else f"{value / 1000:g} {gpu_type} GPUs"

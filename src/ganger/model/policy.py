@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from ganger.model.described import described
+from ganger.model.node_health.health_rules import NodeHealthRules
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.units import DAY_MS
+from ganger.model.units import DAY_MS, MINUTE_MS
+from ganger.model.watch.watch_rules import WatchRules
 
 RESERVED, SPOT, ON_DEMAND, CPU = "reserved", "spot", "on-demand", "cpu"
 POOL_KINDS: Final = (RESERVED, SPOT, ON_DEMAND, CPU)
@@ -22,16 +24,18 @@ cpu nodes have no GPUs and serve jobs that request none.
 FRAGMENTATION: Final = "fgd"
 LEAST: Final = "least"
 TIES: Final = (LEAST, "order")
-RESTRICTED, BASELINE = "restricted", "baseline"
-POD_SECURITY: Final = (RESTRICTED, BASELINE)
+RESTRICTED, BASELINE, PRIVILEGED = "restricted", "baseline", "privileged"
+POD_SECURITY: Final = (RESTRICTED, BASELINE, PRIVILEGED)
 """Pod Security Standards of Kubernetes that the pods of jobs can comply with."""
-NONE, GUARANTEE, QUEUE, ALL = "none", "guarantee", "queue", "all"
-RECLAIMS: Final = (NONE, GUARANTEE)
+NONE, GUARANTEE, FAIR_SHARE, QUEUE, ALL = "none", "guarantee", "fair_share", "queue", "all"
+RECLAIMS: Final = (NONE, GUARANTEE, FAIR_SHARE)
 """Values of `preemption.reclaim`."""
 PRIORITY_SCOPES: Final = (NONE, QUEUE, ALL)
 """Values of `preemption.priority`."""
 ORDER: Final = "dynamic"
 """The default queue order."""
+ATOMIC_SCALE_UP: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+"""Provisioning class of the cluster autoscaler that adds all nodes of a request or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,12 @@ class Reservations:
     total: int | None = described("jobs of all queues with a reservation: a number, or all", form="jobs", default=20)
     per_queue: int | None = described("jobs of one queue with a reservation: a number, or all", form="jobs", default=1)
     large: Large = described("additional reservations for jobs on many nodes, within the total", factory=Large)
+    prefetch: bool = described(
+        "whether the image of a job is pulled before its reserved start on those of its nodes that lack it, on "
+        "Kubernetes",
+        form="flag",
+        default=False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +140,13 @@ class Pool:
     kind: str = described("reserved, spot, on-demand or cpu", form="pool_kind")
     nodes: dict[str, str] = described(
         "labels of its nodes; a node belongs to the first pool that matches", form="labels"
+    )
+    notice_ms: int | None = described(
+        "time between the announcement that a node is taken away and its end: 2m; a job whose saves take longer is "
+        "warned",
+        form="pause",
+        key="notice",
+        default=None,
     )
 
 
@@ -182,7 +199,8 @@ class Pods:
 
     security: str = described(
         "Pod Security Standard of the pods of jobs: restricted: a user other than root and no capabilities, whatever "
-        "the image says; baseline: the user of the image, with the capabilities that containers have by default",
+        "the image says; baseline: the user of the image, with the capabilities that containers have by default; "
+        "privileged: as baseline, and whatever the section pod of a job asks for",
         form="pod_security",
         default=RESTRICTED,
     )
@@ -194,9 +212,17 @@ class Pods:
         form="patterns",
         default=("*",),
     )
+    references: tuple[str, ...] = described(
+        "patterns of KIND/NAME of what the section pod of a job may name: Secret/registry, ConfigMap/*, "
+        "ServiceAccount/NAME, PriorityClass/NAME, RuntimeClass/NAME, StorageClass/NAME, ResourceClaimTemplate/NAME, "
+        "csi/DRIVER, nfs/SERVER/PATH, hostPath/PATH, other sources of volumes as SOURCE/*, and Capability/NAME beyond "
+        "`security`",
+        form="patterns",
+        default=(),
+    )
     labels: tuple[str, ...] = described(
-        "patterns of the keys of labels that a job may have; reserved: those of kubernetes.io, k8s.io, ganger.dev and "
-        "the domains below them",
+        "patterns of the keys of labels, and of annotations of pods, that a job may have; reserved: those of "
+        "kubernetes.io, k8s.io, ganger.dev and the domains below them",
         form="patterns",
         default=("*",),
     )
@@ -215,29 +241,107 @@ class Pods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceQueues:
+    """Queues of the jobs of some namespaces on Kubernetes; the first item whose pattern matches a namespace decides."""
+
+    match: tuple[str, ...] = described("patterns of the namespaces: [team-a, research-*]", form="patterns")
+    queue: str = described("queue of their jobs that name none, or default", form="queue_name")
+    others: tuple[str, ...] = described(
+        "patterns of other queues that their jobs may name; unset: none", form="patterns", default=()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
     """Rules by which running jobs are preempted for a pending one, under an order with reservations.
 
     Victims get the notice of their checkpoint section, lose no retry and start again by themselves.
     """
 
-    reclaim: str = described(
+    reclaim: str | None = described(
         "none, or guarantee: a job of a queue that stays within its guarantee preempts those of queues that exceed "
-        "theirs",
+        "theirs; fair_share: so does one whose queue has no greater share after that than those which lose any; unset: "
+        "guarantee under the order dynamic, none under others",
         form="reclaim",
-        default=NONE,
+        default=None,
     )
-    priority: str = described(
+    priority: str | None = described(
         "running jobs that one of a higher priority preempts: none; queue: those of its own queue and of queues "
-        "above or below it; all: those of all queues, except jobs within the guarantee of another queue",
+        "above or below it; all: those of all queues, except jobs within the guarantee of another queue; unset: queue "
+        "under the order dynamic, none under others",
         form="priority_scope",
-        default=NONE,
+        default=None,
     )
     priority_gap: int = described(
-        "difference of priorities from which a job preempts another one", form="some_points", default=1
+        "difference of priorities from which a job preempts another one", form="some_points", default=100
     )
     min_run_ms: int = described(
         "time from its start within which a job is not preempted", form="pause", key="min_run", default=0
+    )
+    cooldown_ms: int = described(
+        "time from its start within which a job that was preempted before is not preempted again",
+        form="pause",
+        key="cooldown",
+        default=10 * MINUTE_MS,
+    )
+    max_per_hour: int | None = described(
+        "jobs of one queue that are preempted within an hour: a number, 0 for none, or all", form="jobs", default=None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defrag:
+    """Consolidation by schedule: running jobs that are `movable` are moved so that a larger job fits."""
+
+    every_ms: int | None = described(
+        "interval at which jobs are moved if that makes room, 1m or more; unset: only by `ganger defrag apply`",
+        form="duration",
+        key="every",
+        default=None,
+    )
+    level: str | None = described(
+        "topology level in one domain of which the largest job becomes larger; unset: the lowest",
+        form="level_name",
+        default=None,
+    )
+    budget_ms: int | None = described(
+        "GPU time that the moves of one run may waste, 2h being two hours of one GPU; unset: no limit",
+        form="duration",
+        key="budget",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spares:
+    """Spare nodes of large jobs whose job file does not name a number of spares."""
+
+    from_nodes: int | None = described(
+        "number of nodes from which a job gets spares, if there is room for them in its domain; unset: none does",
+        form="nodes",
+        default=None,
+    )
+    count: int = described("number of spare nodes of such a job", form="spares", default=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscaling:
+    """Nodes that are requested from the autoscaler of a Kubernetes cluster for jobs that wait for nodes.
+
+    Jobs larger than the cluster are accepted then.
+    """
+
+    after_ms: int | None = described(
+        "time for which a job waits for nodes until more are requested, on Kubernetes; unset: none are requested",
+        form="pause",
+        key="after",
+        default=None,
+    )
+    provisioning_class: str = described(
+        "provisioning class of the ProvisioningRequests; placeholder pods take their place in a cluster without them",
+        form="provisioning_class",
+        key="class",
+        default=ATOMIC_SCALE_UP,
     )
 
 
@@ -256,6 +360,11 @@ class Rules:
     starvation: Starvation = described("age from which a pending job starves", factory=Starvation)
     reservations: Reservations = described("number of jobs that nodes are reserved for", factory=Reservations)
     preemption: Preemption = described("rules by which running jobs are preempted", factory=Preemption)
+    spares: Spares = described("spare nodes of large jobs", factory=Spares)
+    defrag: Defrag = described("when running jobs are moved so that a larger one fits", factory=Defrag)
+    autoscaling: Autoscaling = described(
+        "when nodes are requested from the autoscaler of a Kubernetes cluster", factory=Autoscaling
+    )
     pools: tuple[Pool, ...] = described(
         "node pools by how they are paid for, in the order in which they are filled", default=()
     )
@@ -265,7 +374,15 @@ class Rules:
         default=(),
     )
     gpu_shares: GpuShares = described("how nodes and devices are chosen", factory=GpuShares)
+    namespaces: tuple[NamespaceQueues, ...] = described(
+        "queues of the jobs of namespaces on Kubernetes; those of a namespace that no item matches may name any",
+        default=(),
+    )
     pods: Pods = described("rights of the pods of jobs on Kubernetes, and the names that a job may use", factory=Pods)
+    node_health: NodeHealthRules = described(
+        "when faulty nodes are taken out of service, repaired and returned", factory=NodeHealthRules
+    )
+    watch: WatchRules = described("consequences of the findings of the loss watch", factory=WatchRules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

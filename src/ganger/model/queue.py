@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganger.model.described import described, naming
+from ganger.model.idle.idle_rules import IdleRules
 from ganger.model.units import DAY_MS, HOUR_MS
 
 ROOT: Final = "root"
@@ -24,12 +25,16 @@ class Amount:
 
     Attributes:
         gpu_types: GPUs by lower-case type; a type that is not named has no quota.
+        extended: Other resources by name; one that is not named has no quota.
     """
 
     gpus: int | None = described("GPUs of all types", form="figure", default=None)
     cpu_milli: int | None = described("CPUs: 512, or 500m", form="cpus", key="cpu", default=None)
     memory_bytes: int | None = described("memory: 2Ti", form="memory", key="memory", default=None)
     gpu_types: dict[str, int] = described("GPUs by type: {h100: 8}", form="gpu_figures", factory=dict)
+    extended: dict[str, int] = described(
+        "other resources, by the names that nodes have for them: {rdma/hca: 4}", form="extended_figures", factory=dict
+    )
 
 
 HOURLY_PERIOD_MS: Final = 8 * DAY_MS
@@ -104,7 +109,9 @@ class Queue:
         borrowing: Borrowing limit beyond it; unset: no limit.
         lending: Lending limit; unset: all that it does not use.
         weight: Its weight relative to its siblings, in sharing what their parent has.
+        allow_non_preemptible: Whether jobs in it, and below it, may say that they are never preempted.
         default_time_ms: The time limit of a job that specifies none; unset: that of the parent.
+        idle: The rules for its idle jobs; unset: those of the parent; none at the root.
     """
 
     name: str = naming("queue_name")
@@ -118,9 +125,18 @@ class Queue:
         "lending limit: how much of its unused nominal quota other queues may use", factory=Amount
     )
     user_limits: UserLimits = described("limits for each user in the queue and its descendants", factory=UserLimits)
+    allow_non_preemptible: bool | None = described(
+        "true: jobs of the queue and its descendants may be submitted with preemptible: false",
+        form="flag",
+        default=None,
+    )
     default_time_ms: int | None = described(
         "time limit of a job that specifies none; unset: that of the parent queue",
         form="duration",
         key="default_time",
+        default=None,
+    )
+    idle: IdleRules | None = described(
+        "consequence for jobs that hold nodes without any activity; unset: that of the parent queue, or none",
         default=None,
     )

@@ -3,6 +3,7 @@
 Derived by `model.job` from a spec; nearly all that the core derives is looked up by it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ganger.model.terms import Layout, Selector, Slices
@@ -20,6 +21,7 @@ class Shape:
         stacked: The part consists of shares of nodes, several of which one node may hold; otherwise its nodes are
             distinct.
         layout: That of the whole gang.
+        extended: Other resources of each node, by name.
     """
 
     nodes: int
@@ -36,6 +38,7 @@ class Shape:
     layout: Layout = Layout()
     gpu_milli: int = 0
     gpu_memory_bytes: int = 0
+    extended: tuple[tuple[str, int], ...] = ()
 
     def __hash__(self) -> int:
         # Of the sizes alone: shapes are the keys of most caches of the core, so hashing must be cheap.
@@ -100,8 +103,15 @@ class Shape:
     def terms(self) -> str:
         """The placement constraints of this part as one word; empty without any."""
         share = f"gpu={self.gpu_milli}m,{self.gpu_memory_bytes}" if self.has_share else ""
-        words = ("|".join(self.other_types), str(self.selector), str(self.slices), str(self.layout), share)
+        words = ["|".join(self.other_types), str(self.selector), str(self.slices), str(self.layout), share]
+        words += [",".join(f"{name}={amount}" for name, amount in self.extended)] if self.extended else []
         return ";".join(words) if any(words) else ""
+
+    def with_nodes(self, counts: Sequence[int]) -> "Shape":
+        """Return the shape with as many nodes of each part."""
+        first, *more = counts
+        parts = zip(self.more, more, strict=True)
+        return replace(self, nodes=first, more=tuple(replace(part, nodes=nodes) for part, nodes in parts))
 
     @property
     def all_nodes(self) -> int:

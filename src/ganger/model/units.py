@@ -17,6 +17,8 @@ GIB_BYTES: Final = 1024 * MIB_BYTES
 
 DEVICE_MILLI: Final = 1000
 """The compute of one whole GPU."""
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+"""The disk of nodes, in bytes; it is counted as one of the extended resources."""
 
 _DURATION_MS: Final = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 _SIZE_BYTES: Final = {
@@ -101,6 +103,22 @@ def format_bytes(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def format_resource(name: str, amount: int) -> str:
+    """Return an amount of an extended resource with its name: `8 rdma/hca`, `50Gi ephemeral-storage`."""
+    return f"{format_extended(name, amount)} {name}"
+
+
+def format_extended(name: str, amount: int) -> str:
+    """Return an amount of an extended resource: `8`, or `50Gi` of disk."""
+    return format_bytes(amount) if name == EPHEMERAL_STORAGE else str(amount)
+
+
 def format_cpu(cpu_milli: int) -> str:
     """Return a number of CPUs: `2`, `0.5`."""
     return f"{cpu_milli / 1000:g}"
+
+
+def format_failure_rate(node_failure_ms: int) -> str:
+    """Return `one failure every 154 node-days`, from the node time in which one is expected."""
+    days = node_failure_ms / DAY_MS
+    return f"one failure every {days:.3g} node-days" if days >= 1 else f"one failure every {24 * days:.3g} node-hours"

@@ -41,7 +41,7 @@ def key_lower_bound(heads: LaneHeads, state: State, now_ms: int) -> Floats:
 
 def fifo_class(gang: Gang) -> bool:
     """Return the class, which is constant for a pending gang."""
-    return gang.ran_ms * priority_factors.width(gang) >= YOUNG_GPU_MS
+    return priority_factors.attained_gpu_ms(gang, gang.since_ms) >= YOUNG_GPU_MS
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:

@@ -19,7 +19,7 @@ import numpy as np
 from ganger.core.queue_order import max_min, priority_factors
 from ganger.core.queue_order.policy_interface import Key, LaneHeads, join_key
 from ganger.core.queues.share_bounds import SLACK, Floats
-from ganger.core.state.gang import ACTIVE, Gang
+from ganger.core.state.gang import STAYING, Gang
 from ganger.core.state.state import State
 from ganger.model.policy import Reservations
 from ganger.model.views.service_views import Factor
@@ -42,7 +42,7 @@ def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
 
     Then priority and the order of submission.
     """
-    is_running = gang.state in ACTIVE
+    is_running = gang.state in STAYING
     gained = (
         max_min.tenant_share_before(state, gang) - max_min.tenant_share(state, gang.queue, gang.job.user)
         if is_running

@@ -15,11 +15,13 @@ from ganger.rest.routes import (
     credential_routes,
     event_routes,
     exec_routes,
+    health_routes,
     job_routes,
     output_routes,
     overview_routes,
     policy_routes,
     server_routes,
+    telemetry_routes,
 )
 from ganger.rest.stream_feed import StreamFeed
 
@@ -65,9 +67,11 @@ def make_app(service: Service, stop: server_routes.StopServer) -> FastAPI:
         cluster_routes.queues,
         cluster_routes.nodes,
         cluster_routes.maintenance,
+        health_routes.node_health,
         policy_routes.router,
         event_routes.router,
         overview_routes.router,
+        telemetry_routes.router,
         credential_routes.router,
     ):
         app.include_router(router, prefix=PREFIX)

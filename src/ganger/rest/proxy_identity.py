@@ -1,8 +1,8 @@
 """Identity of callers who come through the API server of a Kubernetes cluster, and the requests they may make.
 
 The API server's proxy strips credentials. So callers send a token of the API server in a header of ours, and the
-controller has the API server review it. They only read here: objects are changed at the API server, which knows their
-rights.
+controller has the API server review it. They only read here, send code that fits into no object, and have jobs moved,
+which no object says: objects are changed at the API server, which knows their rights.
 """
 
 import re
@@ -22,18 +22,23 @@ _PUBLIC: Final = re.compile(
     r"GET /api/v1/(server|fit|policy|policy/versions|policy/versions/\d+)|POST /api/v1/policy/check"
 )
 """Answers that name no job."""
+_CODE: Final = re.compile(r"(GET|PUT) /api/v1/code/[0-9a-f]{64}")
+"""Open to those who may create jobs in the namespace that the code is for."""
 _JOB_DRY_RUN: Final = "POST /api/v1/jobs"
 """Open to every caller as a dry run: its answer is about their own job."""
 _ALL_NAMESPACES: Final = re.compile(
-    r"GET /api/v1/(events|overview|samples|report|nodes|queues|queues/[^/]+)|POST /api/v1/policy/diff"
+    r"GET /api/v1/(events|incidents|overview|defrag|samples|telemetry|report|queues|queues/[^/]+)"
+    r"|GET /api/v1/(node-health|nodes|nodes/[^/]+/telemetry)|POST /api/v1/policy/diff"
 )
 """Answers about the jobs of all namespaces."""
-_ONE_JOB: Final = re.compile(r"GET /api/v1/jobs/([^/]+)(/explain|/elements|/events)?")
+_ONE_JOB: Final = re.compile(r"GET /api/v1/jobs/([^/]+)(/explain|/elements|/events|/usage|/stacks)?")
 """Answers about one job: also for its owner."""
 _REPORT: Final = "GET /api/v1/report"
 """Open to every caller about their own jobs."""
 _EVENTS: Final = "GET /api/v1/events"
 """Open to every caller about one job of their own."""
+_OPERATIONS: Final = re.compile(r"POST /api/v1/(defrag|nodes/[^/]+/(repair|retire)|node-health/reset-breaker)")
+"""Open to those who may administer the jobs of all namespaces."""
 _POLICY_DRY_RUN: Final = "PUT /api/v1/policy"
 
 
@@ -42,11 +47,15 @@ class CallerIdentity(NamedTuple):
 
     sees_all: they may list the jobs of all namespaces.
     administers: namespaces whose jobs they may administer.
+    administers_all: they may administer those of all namespaces.
+    submits: namespaces in which they may create jobs.
     """
 
     name: str
     sees_all: bool
     administers: tuple[str, ...] = ()
+    administers_all: bool = False
+    submits: tuple[str, ...] = ()
 
 
 class NotReviewedError(Exception):
@@ -102,6 +111,18 @@ class ProxyIdentity:
         request = f"{scope['method']} {scope['path']}"
         if _PUBLIC.fullmatch(request) or (request == _JOB_DRY_RUN and _is_dry_run(scope)):
             return None
+        if _CODE.fullmatch(request):
+            namespaces = _query(scope).get("namespace", [])
+            if len(namespaces) == 1 and namespaces[0] in caller.submits:
+                return None
+            namespace = " or ".join(namespaces) or "an unnamed one"
+            message = f"code is kept for the jobs of a namespace, and {caller.name} may create none in {namespace}"
+            next_ = "kubectl auth can-i create gangjobs.ganger.dev -n NAMESPACE"
+            return problem(403, "not_your_namespace", message, next_)
+        if _OPERATIONS.fullmatch(request):
+            message = f"jobs of all namespaces may be moved by it, and {caller.name} may not administer them"
+            next_ = "kubectl auth can-i administer gangjobs.ganger.dev --all-namespaces"
+            return None if caller.administers_all else problem(403, "not_administrator", message, next_)
         one_job = _ONE_JOB.fullmatch(request)
         if (
             not one_job

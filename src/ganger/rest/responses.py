@@ -15,8 +15,11 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from ganger.engine.service import Service, TokenRow, spec_schema
-from ganger.model.views import policy_views, service_views
-from ganger.model.views.overview import Overview, Samples, Sizes
+from ganger.model.views import policy_views, queue_views, service_views
+from ganger.model.views.health_views import HealthOverview, NodeHealthRow
+from ganger.model.views.incident_views import Incident
+from ganger.model.views.overview import DefragPlan, Overview, Samples, Sizes
+from ganger.model.views.telemetry_views import JobUsage, NodeTelemetry
 
 IS_USER: Final = "ganger.is_user"
 """Key of a scope that is true for a caller who is no administrator."""
@@ -28,9 +31,12 @@ VIEWS: Final = (
     service_views.DryRun,
     service_views.Explanation,
     service_views.Stacks,
-    service_views.QueueRow,
+    queue_views.QueueRow,
     service_views.MaintenanceRow,
     service_views.NodeRow,
+    HealthOverview,
+    Incident,
+    NodeHealthRow,
     policy_views.PolicyView,
     policy_views.PolicyVersion,
     policy_views.PolicyTrial,
@@ -38,7 +44,10 @@ VIEWS: Final = (
     service_views.SecretRow,
     service_views.ExecCommand,
     Samples,
+    NodeTelemetry,
+    JobUsage,
     Sizes,
+    DefragPlan,
     Overview,
     service_views.Totals,
     service_views.EventRow,

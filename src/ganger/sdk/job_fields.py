@@ -13,6 +13,7 @@ Command = str | Sequence[str]
 Duration = int | float | str
 Size = int | str
 Cpus = int | float | str
+Reaction = Literal["ignore", "tell", "stop", "rollback"]
 
 _NEEDS: Final = ("gpu", "cpu", "memory")
 """Keys of `resources` that may also be given beside the others."""
@@ -37,6 +38,7 @@ class ResourceFields(TypedDict, total=False):
     gpu: Gpus
     cpu: Cpus
     memory: Size
+    extended: Mapping[str, int]
 
 
 class SliceFields(TypedDict, total=False):
@@ -85,14 +87,21 @@ class ParallelFields(TypedDict, total=False):
     dp: int | str
 
 
+class RolePodFields(TypedDict, total=False):
+    """`pod` of a role."""
+
+    spec: Mapping[str, Any]
+
+
 class RoleFields(TypedDict, total=False):
     """One of `roles`."""
 
-    count: int
+    count: int | str
     resources: ResourceFields
     run: Command
     env: Mapping[str, str | int | float | bool | None]
     on_failure: Literal["restart", "fail", "ignore"]
+    pod: RolePodFields
 
 
 class GitCodeFields(TypedDict, total=False):
@@ -114,11 +123,35 @@ class CheckpointFields(TypedDict, total=False):
 
     dir: str
     every: Duration
+    local: str
+    peer: bool
+    pattern: str
     signal: str
     grace: Duration
     keep: int
     keep_every: int
     resume: Literal["auto", "never"]
+
+
+class LogMarkerFields(TypedDict, total=False):
+    """`watch.log`."""
+
+    step: str
+    loss: str
+    nan_steps: str
+
+
+class WatchFields(TypedDict, total=False):
+    """`watch`."""
+
+    nan: Reaction
+    spike: Reaction
+    stall: Reaction
+    slow: Reaction
+    max_rollbacks: int
+    metric: str
+    log_format: Literal["deepspeed", "megatron", "torchtitan"]
+    log: LogMarkerFields
 
 
 class RuleFields(TypedDict, total=False):
@@ -153,6 +186,38 @@ class AfterFields(TypedDict, total=False):
     when: Literal["succeeded", "failed", "ended"]
 
 
+BatchFields = TypedDict(
+    "BatchFields",
+    {"global": int, "policy": Literal["constant_global", "scale_lr_linear", "scale_lr_sqrt", "custom"]},
+    total=False,
+)
+"""`elastic.batch`; `global` is a word of Python, so that it is no attribute."""
+
+
+class ElasticFields(TypedDict, total=False):
+    """`elastic`."""
+
+    step: int
+    level: str
+    batch: BatchFields
+
+
+class PodMetadataFields(TypedDict, total=False):
+    """`pod.metadata`."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+class PodFields(TypedDict, total=False):
+    """`pod`; what is in `spec` and `container` has the keys of Kubernetes."""
+
+    metadata: PodMetadataFields
+    spec: Mapping[str, Any]
+    container: Mapping[str, Any]
+    shm: Size
+
+
 class JobFields(TypedDict, total=False):
     """Every key of a job but its command; `gpu`, `cpu` and `memory` may be given here or in `resources`."""
 
@@ -160,7 +225,8 @@ class JobFields(TypedDict, total=False):
     queue: str
     priority: int | Literal["low", "normal", "high"]
     framework: str
-    nodes: int
+    nodes: int | str
+    elastic: ElasticFields
     nproc_per_node: int | Literal["auto"]
     gpu: Gpus
     cpu: Cpus
@@ -174,11 +240,17 @@ class JobFields(TypedDict, total=False):
     code: str | os.PathLike[str] | GitCodeFields
     image: str
     volumes: Sequence[VolumeFields]
+    pod: PodFields
     setup: str
     env: Mapping[str, str | int | float | bool | None]
     secrets: Sequence[str]
+    warm: bool
     params: Mapping[str, str | int | float | bool]
     checkpoint: CheckpointFields
+    watch: WatchFields
+    movable: bool
+    preemptible: bool
+    spares: int
     retry: RetryFields
     limits: LimitFields
     after: Sequence[AfterFields]

@@ -68,6 +68,8 @@ class Job(_Handle[R]):
     suspend = blocking(Verbs.suspend)
     resume = blocking(Verbs.resume)
     priority = blocking(Verbs.priority)
+    scale = blocking(Verbs.scale)
+    rollback = blocking(Verbs.rollback)
     delete = blocking(Verbs.delete)
 
     def retry(self) -> Self:
@@ -113,6 +115,8 @@ class AsyncJob(_Handle[R]):
     suspend = awaited(Verbs.suspend)
     resume = awaited(Verbs.resume)
     priority = awaited(Verbs.priority)
+    scale = awaited(Verbs.scale)
+    rollback = awaited(Verbs.rollback)
     delete = awaited(Verbs.delete)
 
     async def retry(self) -> Self:

@@ -204,7 +204,9 @@ class Verbs:
         job_id, seq = (await self.job(id)).row.id, 0
         element, newest = split_element_id(job_id), (await self._ask("GET", "/server"))["seq"]
         # An element that has not begun ends with its array, by an event that names only that.
-        async with aclosing(follow_requests.events(self._link, newest, element[0] if element else job_id)) as news:
+        async with aclosing(
+            follow_requests.events_or_idle(self._link, newest, element[0] if element else job_id)
+        ) as news:
             is_over = False
             while not is_over:
                 is_over = not follow or (await self.job(job_id)).row.state in ENDED
@@ -244,6 +246,14 @@ class Verbs:
     async def priority(self, id: str, priority: int | Literal["low", "normal", "high"]) -> JobView:
         """Change the priority of a live job: low, normal, high, or from -1000 to 1000."""
         return await self._change(id, priority=PRIORITIES.get(str(priority), priority))
+
+    async def scale(self, id: str, nodes: int | str) -> JobView:
+        """Ask for a number of nodes of a live elastic job: 4, or "+1" or "-2" from what it has."""
+        return await self._change(id, nodes=str(nodes))
+
+    async def rollback(self, id: str, step: int) -> JobView:
+        """Restart a live job from its newest checkpoint at or before `step`; newer ones are set aside."""
+        return await self._change(id, rollback=step)
 
     async def retry(self, id: str) -> JobView:
         """Run an ended job again, with the same code, and return the new job."""

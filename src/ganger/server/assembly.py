@@ -49,6 +49,8 @@ from ganger.rest.app import make_app
 from ganger.rest.token_gate import TokenGate
 from ganger.server import server_log
 from ganger.server.http_connection import STRANGER, Connection, StrangerRelease
+from ganger.server.machine_agent import sampling_machine, sampling_roots
+from ganger.server.own_end import reporting_own_end
 from ganger.server.state_directory import (
     ServerStartError,
     create_database,
@@ -62,10 +64,19 @@ from ganger.server.state_directory import (
     unix_listener,
 )
 from ganger.server.tls_certificate import CertificateFiles, server_certificate
-from ganger.settings import HOME, Home, SettingsError, read_backend_settings, read_retention_limits
+from ganger.settings import (
+    HOME,
+    Home,
+    SettingsError,
+    read_backend_settings,
+    read_incident_webhook,
+    read_retention_limits,
+)
 
 SHUTDOWN_S: Final = 2
 """Time that running requests, and the core's current batch, may take once the server shuts down."""
+KEEP_ALIVE_S: Final = 30
+"""Time for which a connection may be idle: the agent of a node sends every 10 s, and keeps its own."""
 FILE_CHECK_S: Final = 2
 """Interval at which the server checks that its files are still in place."""
 CANNOT: Final = 5
@@ -147,10 +158,30 @@ class Server:
         self._python: str | None = None
         self._core_broke = False
 
+    def _send_incidents(self, world: World, stack: ExitStack) -> None:
+        """Send incidents to the webhook of the settings file, if it names one, while the stack lasts."""
+        if url := read_incident_webhook(self._home):
+            from ganger.server.incident_webhook import IncidentWebhook  # urllib, which few need
+
+            sent = self._home.sent_incidents
+            webhook = IncidentWebhook(
+                url,
+                lambda span_ms: world.service.incidents(span_ms=span_ms),
+                world.service.seq,
+                world.loop.now_ms,
+                sent,
+            )
+            stack.enter_context(webhook.running())
+
     async def serve(self) -> str | None:
         """Serve until shutdown; return the interpreter for a restart if one was requested."""
         async with self._world() as world, self._retention(world.loop, world.backend):
-            await self._serve_rest(world)
+            with ExitStack() as stack:
+                self._send_incidents(world, stack)
+                if isinstance(world.backend, LocalBackend):
+                    stack.enter_context(reporting_own_end(self._home, world.loop, world.backend))
+                    stack.enter_context(sampling_machine(self._home, world.loop, world.service))
+                await self._serve_rest(world)
         if self._core_broke:
             raise ServerStartError(
                 "the scheduler core failed, see the server log; jobs keep running", "ganger server start"
@@ -186,7 +217,8 @@ class Server:
             log_bytes=log_bytes,
             open_files=self._open_files,
         )
-        return LocalBackend(job_files, _cluster(home), _composer(home), get_running_loop())
+        nvml_library = sampling_roots(home).nvml_library
+        return LocalBackend(job_files, _cluster(home, nvml_library), _composer(home), get_running_loop(), nvml_library)
 
     @asynccontextmanager
     async def _core(self, log: EventLog, backend: Backend, newest_ms: int) -> AsyncIterator[Loop]:
@@ -212,6 +244,22 @@ class Server:
             retention.close()
             task.cancel()
 
+    @asynccontextmanager
+    async def _answering(self, app: ASGIApp) -> AsyncIterator[None]:
+        """Serve `app` at the public address, if there is one, for the duration of the context."""
+        if self._listen is None:
+            yield
+            return
+        with tcp_listener(self._listen, has_token=True) as listener:
+            end = asyncio.Event()
+            server = _TcpRestServer(app, end, lambda: None, self._certificate(listener.getsockname()[0]))
+            serving = asyncio.create_task(server.serve([listener]))
+            try:
+                yield
+            finally:
+                end.set()
+                await serving
+
     async def _serve_rest(self, world: World) -> None:
         """Listen and answer requests until shutdown."""
         event_loop = asyncio.get_running_loop()
@@ -235,8 +283,7 @@ class Server:
             stack.enter_context(publish_address(self._home, path, url, fingerprint))
             unix_server = _RestServer(app, self._end, app.state.feed.close)
             servers.append((unix_server, stack.enter_context(unix_listener(path))))
-            for number in (signal.SIGTERM, signal.SIGINT):
-                event_loop.add_signal_handler(number, self._leave, None)
+            self._leave_on_signals()
             url_text = f" and {url}" if url else ""
             _log.info("ganger %s serves %s%s (pid %d)", __version__, self._home.path, url_text, os.getpid())
             gc.collect()
@@ -252,6 +299,11 @@ class Server:
         if self._is_insecure or ipaddress.ip_address(host).is_loopback:
             return None
         return server_certificate(self._home, host)
+
+    def _leave_on_signals(self) -> None:
+        """Shut down on SIGTERM and SIGINT from now on."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._leave, None)
 
     async def _watch_files(self) -> None:
         """Check regularly that the files of this server are still in place.
@@ -328,6 +380,7 @@ class _RestServer(uvicorn.Server):
             server_header=False,
             ssl_certfile=certificate.certificate if certificate else None,
             ssl_keyfile=certificate.key if certificate else None,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
         super().__init__(config)
@@ -387,9 +440,9 @@ def raise_open_files() -> int:
     return soft
 
 
-def _cluster(home: Home) -> Cluster:
+def _cluster(home: Home, nvml_library: Path | None) -> Cluster:
     """Return the nodes of the topology file, or this machine as the only node."""
-    this_machine = machine(home.jobs)
+    this_machine = machine(home.jobs, nvml_library)
     return (
         read_topology(home.topology, this_machine) if home.topology.exists() else Cluster(whole_machine(this_machine))
     )

@@ -26,7 +26,7 @@ from ganger.engine.eventlog.read_only_log import open_snapshot
 from ganger.errors import RequestError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
 from ganger.server.state_directory import lock_state_directory, lost_log
-from ganger.settings import Home, SettingsError, network_filesystem, read_retention_limits
+from ganger.settings import Home, SettingsError, network_filesystem, read_agent_settings, read_retention_limits
 
 MIN_FREE_BYTES: Final = GIB_BYTES
 MAX_FAULTS_SHOWN: Final = 5
@@ -232,7 +232,11 @@ def _server(home: Home) -> Check:
 def _gpus(home: Home) -> Check:
     from ganger.backends.local.machine import MEMORY_NOTE, machine
 
-    this_machine = machine(home.jobs)
+    try:
+        library = read_agent_settings(home).get("nvml_library")
+    except SettingsError as error:
+        return Check("devices", False, str(error), error.next)
+    this_machine = machine(home.jobs, Path(library) if library else None)
     cpus = f"{this_machine.cpu_milli // 1000} CPUs"
     gpus = f"{len(this_machine.gpus)} {this_machine.gpu_type} GPUs" if this_machine.gpus else "no GPU"
     unavailable = "".join(f"; GPU {index} {reason}" for index, reason in this_machine.unavailable.items())

@@ -8,6 +8,7 @@ innermost topology level.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Final
 
 from ganger.model import event as e
@@ -15,7 +16,18 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.simulation.metrics.run_history import Attempt, Interval, JobHistory
 
-RESUMED_AFTER: Final = (Cause.PREEMPTED, Cause.SUSPENDED, Cause.NODE_LOST, Cause.DRAINED, Cause.NODE_PREEMPTED)
+RESUMED_AFTER: Final = (
+    Cause.PREEMPTED,
+    Cause.SUSPENDED,
+    Cause.IDLE_SUSPEND,
+    Cause.NODE_LOST,
+    Cause.DRAINED,
+    Cause.NODE_PREEMPTED,
+    Cause.EVICTED,
+    Cause.RESIZED,
+    Cause.MOVED,
+    Cause.ROLLED_BACK,
+)
 """Causes of a stop after which a job waits to be started again."""
 
 
@@ -31,6 +43,7 @@ class JobRecord:
     kept_ms: work in the newest checkpoint
     first_ms: work in the checkpoint that the current attempt began from
     stop_cause: cause of the last stop
+    min_nodes: fewest nodes of an elastic job; 0: it is rigid
     failed_ms, lost_ms, moved, switches, gpu_types: as in `Attempt`
     """
 
@@ -39,6 +52,7 @@ class JobRecord:
     began_ms: int | None = None
     node_names: frozenset[str] = frozenset()
     nodes: int = 0
+    min_nodes: int = 0
     left: dict[str, None] = field(default_factory=dict)
     finished: int = 0
     ended_ms: int | None = None
@@ -92,6 +106,7 @@ class JobRecord:
             moved=self.moved,
             switches=self.switches,
             gpu_types=self.gpu_types,
+            size=Fraction(self.nodes, self.min_nodes) if self.min_nodes else 1,
         )
 
 
@@ -149,7 +164,8 @@ class HistoryRecorder:
         names = [event.job.id]
         if array is not None:
             names = self._elements[event.job.id] = [event.job.element(index).id for index in array.indices]
-        self.jobs.update((name, JobRecord(self.now_ms)) for name in names)
+        min_nodes = event.job.spec.nodes if event.job.spec.max_nodes else 0
+        self.jobs.update((name, JobRecord(self.now_ms, min_nodes=min_nodes)) for name in names)
         self.unended.update(names)
 
     def _decided(self, event: e.Decided) -> None:
@@ -162,7 +178,8 @@ class HistoryRecorder:
     def _start(self, start: Start) -> None:
         job = self.jobs[start.gang]
         node_names = frozenset(start.nodes)
-        job.moved = bool(job.attempts) and node_names != job.node_names
+        stays = node_names <= job.node_names or node_names >= job.node_names  # a resize need not be a move
+        job.moved = bool(job.attempts) and not stays
         job.node_names, job.switches = node_names, self._count_switches(node_names)
         gpu_types = tuple(sorted({self._gpu_types.get(node, "") for node in node_names}))
         job.gpu_types = self._shared_types.setdefault(gpu_types, gpu_types)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.model.cluster import Node
-from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Role
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Role
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.retry_spec import Limits, Retry
 from ganger.simulation.cpu_layout import CpuLayouts
 from ganger.simulation.traces.trace import RecordedJob
 
@@ -28,25 +30,34 @@ class TraceJobBuilder:
 
     gpus_per_node: most GPUs of a node, by their type
     cpu_layouts: the spread of jobs without GPUs
+    notice_ms: time that a job has to save its work before it is stopped
     """
 
     gpus_per_node: dict[str, int]
     cpu_layouts: CpuLayouts
+    notice_ms: int = 0
     _specs: dict[tuple[object, ...], JobSpec] = field(default_factory=dict)
 
     def job(self, recorded: RecordedJob, limit_ms: int | None) -> Job:
         """Return the job as it is submitted."""
         key = (
             *(recorded.gpus, recorded.gpu_milli, recorded.nodes, recorded.cpu_milli, recorded.memory_bytes),
-            *(recorded.gpu_types, recorded.priority, limit_ms),
+            *(recorded.gpu_types, recorded.max_gpus, recorded.priority, limit_ms),
         )
         spec = self._specs.get(key)
         if spec is None:
             spec = self._specs[key] = self._spec(recorded, limit_ms)
         return Job(id=recorded.name, user=tenant_of(recorded), spec=spec, origin=ORIGIN)
 
+    def sizes(self, recorded: RecordedJob) -> range:
+        """Return the numbers of nodes that an elastic job can run on; a job with a remainder is rigid."""
+        nodes, part, rest = self._layout(recorded)
+        most = nodes if rest or recorded.max_gpus is None else recorded.max_gpus // part
+        return range(nodes, most + 1)
+
     def _spec(self, recorded: RecordedJob, limit_ms: int | None) -> JobSpec:
         nodes, part, rest = self._layout(recorded)
+        sizes = self.sizes(recorded)
         total = nodes * part + rest
         gpu_type, *other_types = recorded.gpu_types or (None,)
 
@@ -65,10 +76,12 @@ class TraceJobBuilder:
         return JobSpec(
             run="recorded",
             nodes=nodes,
+            max_nodes=sizes[-1] if len(sizes) > 1 else None,
             nproc_per_node=1,
             resources=resources(part),
             roles={REMAINDER_ROLE: Role(resources=resources(rest))} if rest else {},
             priority=recorded.priority or 0,
+            checkpoint=Checkpoint(grace_ms=self.notice_ms) if self.notice_ms else None,
             retry=Retry(max=MAX_RETRIES),
             limits=Limits(time_ms=limit_ms),
         )
@@ -87,12 +100,12 @@ class TraceJobBuilder:
         return recorded.gpus // largest, largest, recorded.gpus % largest
 
 
-def job_builder_for(nodes: Sequence[Node]) -> TraceJobBuilder:
-    """Return a builder of jobs for these nodes."""
+def job_builder_for(nodes: Sequence[Node], notice_ms: int = 0) -> TraceJobBuilder:
+    """Return a builder of jobs for these nodes, which get so much notice before they are stopped."""
     gpus_per_node: dict[str, int] = {}
     for node in nodes:
         gpus_per_node[node.gpu_type] = max(node.gpus, gpus_per_node.get(node.gpu_type, 0))
-    return TraceJobBuilder(gpus_per_node, CpuLayouts(nodes))
+    return TraceJobBuilder(gpus_per_node, CpuLayouts(nodes), notice_ms)
 
 
 def tenant_of(recorded: RecordedJob) -> str:

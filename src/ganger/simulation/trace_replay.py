@@ -16,6 +16,8 @@ from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.cluster import Node
+from ganger.model.node_health.fault import Fault
+from ganger.model.node_health.health_event import NodeFaulty
 from ganger.model.policy import PolicyDocument
 from ganger.model.units import DEVICE_MILLI
 from ganger.simulation.cpu_layout import CpuLayouts
@@ -27,10 +29,11 @@ from ganger.simulation.node_outages import Outage
 from ganger.simulation.simulate import Outcome, Reader, Simulation, simulate
 from ganger.simulation.simulated_cluster import SimulatedCluster
 from ganger.simulation.spare_nodes import spare_requests
-from ganger.simulation.trace_job_spec import job_builder_for, tenant_of
+from ganger.simulation.trace_job_spec import TraceJobBuilder, job_builder_for, tenant_of
 from ganger.simulation.traces.ganger_format import LEVELS
 from ganger.simulation.traces.trace import Finding, Findings, Flaw, NodeFault, RecordedJob, Trace
 from ganger.simulation.workload.gpu_speeds import GpuSpeeds, JobSpeeds, TimeRatios, gpu_types_for, job_speeds
+from ganger.simulation.workload.scaling import Speedups, scaling_curves
 
 FOREVER_MS: Final = 1 << 53
 """Later than the end of every trace."""
@@ -44,13 +47,17 @@ class Overheads:
     checkpoint_ms: work between checkpoints; a job that is stopped or loses a node resumes from the newest. 0: a job
         keeps all its work
     write_ms: time that writing a checkpoint keeps a job from its work
-    stop_ms: from a stop to free nodes
+    notice_ms: time that a job has to save its work before it is stopped
+    save_ms: time that such a save takes
+    stop_ms: from a stop, or the end of a save, to free nodes
     limit_margin_ms: margin of a job's time limit over its duration, so that such costs do not end it
     """
 
     start_ms: int = 0
     checkpoint_ms: int = 0
     write_ms: int = 0
+    notice_ms: int = 0
+    save_ms: int = 0
     stop_ms: int = 0
     limit_margin_ms: int = 0
 
@@ -66,10 +73,12 @@ class Faults:
 
     outages: in ms after the first submission
     spares: number of nodes that are held back
+    notes: faults that take no node away, as checks report them, in ms after the first submission
     trace: the fault trace that the outages were made of
     """
 
     outages: tuple[Outage, ...] = ()
+    notes: tuple[tuple[int, Fault], ...] = ()
     spares: int = 0
     trace: Trace[NodeFault] | None = None
 
@@ -113,16 +122,25 @@ def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
     trace = jobs_that_fit(run.trace, run.nodes, run.faults.spares)
     jobs = {job.name: job for job in trace.records if job.duration_ms is not None}
     speeds = job_speeds(run.speeds, jobs.values(), run.nodes)
+    builder = job_builder_for(run.nodes_in_service, run.overheads.notice_ms)
+    curves = scaling_curves(run.speeds)
+    speedups = {
+        name: curves.speedup_by_nodes(job, builder.sizes(job)) for name, job in jobs.items() if job.max_gpus is not None
+    }
     cluster = SimulatedCluster(
         nodes=run.nodes, levels=_levels(run.nodes), outages=run.faults.outages, prices=run.prices
     )
 
     def schedule(virtual_cluster: VirtualCluster) -> None:
-        submissions = _submissions(run, list(jobs.values()), speeds)
-        virtual_cluster.feed(submissions, lambda name: _behaviour(run, jobs[name], speeds))
+        submissions = _submissions(run, list(jobs.values()), speeds, builder)
+        virtual_cluster.feed(
+            submissions, lambda name: _behaviour(run, jobs[name], speeds.of(jobs[name]), speedups.get(name, {}))
+        )
         cluster.schedule_outages(virtual_cluster)
         for at_ms, event in spare_requests([node.name for node in run.nodes], run.faults.outages, run.faults.spares):
             virtual_cluster.at(at_ms, event)
+        for at_ms, fault in run.faults.notes:
+            virtual_cluster.at(at_ms, NodeFaulty(fault=replace(fault, at_ms=cluster.begin_ms + at_ms)))
 
     simulation = Simulation(
         cluster=cluster,
@@ -131,7 +149,12 @@ def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
         schedule=schedule,
         until_ms=FOREVER_MS,
         jobs=len(jobs),
-        history_of=lambda name, record, now_ms: _history(run, jobs[name], record, now_ms, speeds),
+        history_of=lambda name, record, now_ms: _with_time_ratios(
+            _history(jobs[name], record, now_ms),
+            speeds.of(jobs[name]),
+            speedups.get(name, {}),
+            gpu_types_for(jobs[name], run.nodes),
+        ),
         checkpoint_costs=run.overheads.checkpoint_costs,
         findings=_with_lacking(trace.findings, speeds),
         without_duration=len(trace.records) - len(jobs),
@@ -145,8 +168,9 @@ def _levels(nodes: Sequence[Node]) -> tuple[str, ...]:
     return LEVELS[-max(1, *(len(node.domains) for node in nodes)) :]
 
 
-def _submissions(run: TraceRun, jobs: Sequence[RecordedJob], speeds: JobSpeeds) -> Iterator[tuple[int, e.Event]]:
-    builder = job_builder_for(run.nodes_in_service)
+def _submissions(
+    run: TraceRun, jobs: Sequence[RecordedJob], speeds: JobSpeeds, builder: TraceJobBuilder
+) -> Iterator[tuple[int, e.Event]]:
     for job in jobs:
         estimate_ms = run.estimates.of(speeds.longest(job, run.nodes))
         limit_ms = _limit_ms(run.overheads, estimate_ms) if run.limits_known else None
@@ -159,36 +183,47 @@ def _limit_ms(overheads: Overheads, estimate_ms: int) -> int:
     return estimate_ms + overheads.start_ms + written * overheads.write_ms + overheads.limit_margin_ms
 
 
-def _behaviour(run: TraceRun, job: RecordedJob, speeds: JobSpeeds) -> Behaviour:
-    """Return the behaviour of a job, in steps of 1 ms of work on the type of GPU of its recorded duration."""
+def _behaviour(run: TraceRun, job: RecordedJob, ratios: TimeRatios, speedups: Speedups) -> Behaviour:
+    """Return the behaviour of a job, in steps of 1 ms of work on the GPUs of its recorded duration."""
     return Behaviour(
         startup_ms=run.overheads.start_ms,
         stagger_ms=0,
         step_ms=1,
-        step_ms_by_gpu_type=speeds.of(job),
+        step_ms_by_gpu_type=ratios,
+        speedup_by_nodes=speedups,
         steps=job.duration_ms or 0,
         checkpoint_every=run.overheads.checkpoint_ms or 1,
         write_ms=run.overheads.write_ms,
+        save_ms=run.overheads.save_ms,
         stop_ms=run.overheads.stop_ms,
         quiet=True,
     )
 
 
-def _history(run: TraceRun, job: RecordedJob, record: JobRecord, now_ms: int, speeds: JobSpeeds) -> JobHistory:
+def _history(job: RecordedJob, record: JobRecord, now_ms: int) -> JobHistory:
     deadline_ms = None if job.deadline_ms is None else record.submitted_ms + job.deadline_ms - job.submitted_ms
     history = record.history(tenant_of(job), job.asked_gpu_milli, job.duration_ms or 0, now_ms)
-    if ratios := speeds.of(job):
-        history = _with_time_ratios(history, ratios, gpu_types_for(job, run.nodes))
     return history if deadline_ms is None else replace(history, deadline_ms=deadline_ms)
 
 
-def _with_time_ratios(history: JobHistory, ratios: TimeRatios, gpu_types: Iterable[str]) -> JobHistory:
-    """Return the history with the time that work took by type of GPU; of a job that never ran, on the fastest."""
+def _with_time_ratios(
+    history: JobHistory, ratios: TimeRatios, speedups: Speedups, gpu_types: Iterable[str]
+) -> JobHistory:
+    """Return the history with the time that work took, by type of GPU and number of nodes.
+
+    The duration is that on the fewest nodes: on the types of the last attempt, of a job that never ran on the fastest.
+    """
+    if not ratios and not speedups:
+        return history
+
+    def slowest(types: Iterable[str]) -> Fraction:
+        return max(Fraction(ratios.get(gpu_type, 1)) for gpu_type in types)
+
     attempts = tuple(
-        replace(attempt, time_ratio=max(ratios.get(gpu_type, 1) for gpu_type in attempt.gpu_types))
+        replace(attempt, time_ratio=slowest(attempt.gpu_types) / speedups.get(attempt.nodes, 1))
         for attempt in history.attempts
     )
-    ratio = attempts[-1].time_ratio if attempts else min(ratios.get(gpu_type, 1) for gpu_type in gpu_types)
+    ratio = slowest(attempts[-1].gpu_types) if attempts else min(ratios.get(gpu_type, 1) for gpu_type in gpu_types)
     work_ms = history.duration_ms
     return replace(history, attempts=attempts, duration_ms=ceil(work_ms * ratio), work_ms=work_ms)
 

@@ -23,7 +23,15 @@ from ganger.spec.yaml_text import documents, read_text
 
 __all__ = ["json_schema", "parse_spec", "parse_specs", "spec_from_dict", "spec_to_dict"]
 
-_AS_WRITTEN: Final[tuple[Loc, ...]] = (("env",), ("run",), ("params",), ("labels",), ("placement", "node_selector"))
+_AS_WRITTEN: Final[tuple[Loc, ...]] = (
+    ("env",),
+    ("run",),
+    ("params",),
+    ("labels",),
+    ("placement", "node_selector"),
+    ("pod", "metadata", "labels"),
+    ("pod", "metadata", "annotations"),
+)
 
 
 # Keys of the designed spec that `model.job` does not have yet: refused by name, never ignored.
@@ -32,7 +40,7 @@ _UNSUPPORTED_KEYS: Final[dict[Loc, str]] = {
     ("services",): "start it by hand beside the job",
     ("sweep",): "submit one job for each value, in a shell loop",
     ("notify",): "wait for it: `ganger wait ID`",
-    ("resources", "shm"): "processes share the shared memory of this machine: leave it out",
+    ("resources", "shm"): "pods have 64Gi, or what pod: {shm: 128Gi} says; on one machine leave it out",
     ("resources", "rdma"): "processes have the network of this machine: leave it out",
     ("limits", "idle"): "set time",
     ("limits", "cost"): "set time",
@@ -112,7 +120,8 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
         what = f"a job is a mapping of keys such as `run: python train.py`, not {quote(data)}"
         raise document.error_for([SpecProblem((), what)])
     if "apiVersion" in data and "run" not in data:
-        what = f"an object of Kubernetes, kind {quote(data.get('kind'))}, is no job file: `kubectl apply` creates it"
+        takes = "ganger apply -f" if str(data["apiVersion"]).startswith("kai.alibabacloud.com/") else "kubectl apply"
+        what = f"an object of Kubernetes, kind {quote(data.get('kind'))}, is no job file: `{takes}` creates it"
         hint = "; a job file has the keys of the `spec` of a GangJob"
         raise document.error_for([SpecProblem(("apiVersion",), what + hint, key=True)])
     _keep_literal_text(document)
@@ -210,9 +219,6 @@ def _unsupported(document: Document) -> Iterator[SpecProblem]:
         if _has_key(document.data, path):
             yield SpecProblem(path, f"{format_location(path)} is not yet supported: {instead}", key=True)
     yield from _unsupported_kind(document.data)
-    nodes = document.data.get("nodes")
-    if isinstance(nodes, str) and re.fullmatch(r"\s*\d+\s*\.\.\s*\d+\s*", nodes):
-        yield SpecProblem(("nodes",), f"nodes: a range, {quote(nodes)}, is not yet supported: write one number")
 
 
 def _has_key(data: Any, path: Loc) -> bool:

@@ -6,6 +6,7 @@ limits keep every sum over a gang within 64 bits.
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from ganger.model.job import MAX_PRIORITY, PRIORITIES, GpuRequest
@@ -36,6 +37,9 @@ MAX_DURATION_MS: Final = 3650 * DAY_MS
 MAX_RETRIES: Final = 1000
 MAX_KEPT: Final = 10_000
 MAX_STEPS: Final = 1_000_000_000
+UNITS_PATTERN: Final = r"\d+(\.\d+)?(k|M|G|T|Ki|Mi|Gi|Ti)"
+"""A number of units of a resource, or of bytes, with a suffix."""
+MAX_SAMPLES: Final = 1_000_000_000
 MAX_RESERVED: Final = 1_000_000
 _TYPE_REST: Final = r"[-A-Za-z0-9_.]{0,39}"
 GPU_TYPE_PATTERN: Final = rf"[A-Za-z0-9]{_TYPE_REST}"
@@ -68,6 +72,33 @@ def whole(what: str, low: int, high: int) -> Callable[[Any], int]:
         raise ValueError(f"{quote(value)} is not {what}: write a whole number from {low} to {high}{unquoted}")
 
     return read
+
+
+def range_of(nouns: str) -> Callable[[Any], tuple[int, int | None]]:
+    """Return a parser of a number of these and, of a range, the largest: 2, or 2..8."""
+
+    def read(value: Any) -> tuple[int, int | None]:
+        match = re.fullmatch(r"\s*(\d{1,6})\s*\.\.\s*(\d{1,6})\s*", value) if isinstance(value, str) else None
+        if match is None:
+            return whole(f"a number of {nouns}", 1, MAX_NODES)(value), None
+        low, high, start = int(match[1]), int(match[2]), f"{quote(value)} is not a range of {nouns}: "
+        if not 1 <= low <= MAX_NODES or not 1 <= high <= MAX_NODES:
+            raise ValueError(f"{start}write two whole numbers from 1 to {MAX_NODES}, 2..8")
+        if low >= high:
+            instead = f"write {low}" if low == high else f"write {high}..{low}"
+            raise ValueError(f"{start}the second number must be the larger one: {instead}")
+        return low, high
+
+    return read
+
+
+read_node_range: Final = range_of("nodes")
+
+
+def write_range(value: tuple[int, int | None]) -> int | str:
+    """Return one number, or two joined by dots."""
+    low, high = value
+    return low if high is None else f"{low}..{high}"
 
 
 def read_priority(value: Any) -> int:
@@ -163,6 +194,17 @@ def read_bytes(value: Any) -> int:
     )
 
 
+def units(low: int, high: int) -> Callable[[Any], int]:
+    """Return a parser of amounts of a resource from `low` to `high`: a whole number, or 50Gi."""
+
+    def read(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(UNITS_PATTERN, value):
+            return _quantity(value, parse_bytes, f"a number of units up to {high}", low, high)
+        return whole("a number of units, such as 8 or 50Gi", low, high)(value)
+
+    return read
+
+
 def read_gpu_memory(value: Any) -> int:
     """Parse bytes of a device's memory, at least one."""
     return _quantity(value, parse_bytes, "a part of a GPU's memory: write 10Gi or 512Mi", 1, MAX_MEMORY_BYTES)
@@ -209,6 +251,24 @@ def write_duration(value: int) -> str:
     return "".join(parts) or "0s"
 
 
+def read_moment(value: Any) -> int:
+    """Parse a date, or a date and a time, in Unix ms."""
+    try:
+        moment = datetime.fromisoformat(value)
+        moment_ms = round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{quote(value)} is not a time: write 2030-01-31, or 2030-01-31T18:00Z") from None
+    if not 0 <= moment_ms <= MAX_FIGURE:
+        raise ValueError(f"{quote(value)} is before 1970: write a time to come")
+    return moment_ms
+
+
+def write_moment(value: int) -> str:
+    """Return a time in UTC, to the millisecond where it has any."""
+    moment = datetime.fromtimestamp(value / 1000, UTC).replace(tzinfo=None)
+    return moment.isoformat(timespec="milliseconds" if value % 1000 else "seconds") + "Z"
+
+
 def read_hang_time(value: Any) -> int:
     """Parse a duration in ms, or 0 for `never`."""
     return 0 if value == NEVER else duration(1)(value)
@@ -217,6 +277,16 @@ def read_hang_time(value: Any) -> int:
 def write_hang_time(value: int) -> str:
     """Return the duration, or `never` for 0."""
     return write_duration(value) if value else NEVER
+
+
+def read_save_interval(value: Any) -> int:
+    """Parse a duration in ms, or 0 for `auto`."""
+    return 0 if value == "auto" else duration(1)(value)
+
+
+def write_save_interval(value: int) -> str:
+    """Return the duration, or `auto` for 0."""
+    return write_duration(value) if value else "auto"
 
 
 def read_backoff(value: Any) -> tuple[int, int]:

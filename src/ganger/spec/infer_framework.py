@@ -7,8 +7,10 @@ would start chooses the framework.
 
 from typing import TYPE_CHECKING, Any
 
+from ganger.framework_api.launcher_command import size_range
 from ganger.model.job import JobSpec
 from ganger.registry import frameworks, plugin_attribute
+from ganger.spec.amounts import read_node_range, write_range
 from ganger.spec.spec_document import SpecProblem
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ def infer_framework(data: dict[str, Any]) -> list[SpecProblem]:
 
     Return what is wrong with options of srun in it.
     """
-    argv = _argv(data.get("run"))
+    argv = command_words(data.get("run"))
     srun = None
     if argv and "srun" in str(argv):
         from ganger.framework_api.srun import find_srun
@@ -66,16 +68,35 @@ def add_defaults_that_inference_would_change(spec: JobSpec, data: dict[str, Any]
     """Add to the mapping of `spec` the defaults that its command would change if they were left out."""
     inferred = dict(data)
     infer_framework(inferred)
-    values = {"framework": spec.framework, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node or "auto"}
+    values = {
+        "framework": spec.framework,
+        "nodes": write_range((spec.nodes, spec.max_nodes)),
+        "nproc_per_node": spec.nproc_per_node or "auto",
+    }
     data |= {key: values[key] for key in inferred if key in values and key not in data}
 
 
-def _fill(data: dict[str, Any], sizes: dict[str, int]) -> None:
-    processes, nodes = sizes.pop("processes", None), data.get("nodes", 1)
-    if processes and isinstance(nodes, int) and nodes > 0:
-        sizes["nproc_per_node"] = -(-processes // nodes)
+def _fill(data: dict[str, Any], sizes: dict[str, Any]) -> None:
+    """Add the sizes that the user has left open. A number of processes is of one node, a range of them of several."""
+    processes = sizes.pop("processes", None)
+    low, high = _ends(processes)
+    if low and low != high and "nodes" not in data:
+        per_node = _ends(data.get("nproc_per_node"))[0] or sizes.get("nproc_per_node", 1)
+        least = -(-low // per_node)
+        sizes |= {"nodes": size_range(least, max(least, high // per_node)), "nproc_per_node": per_node}
+    elif low and (nodes := _ends(data.get("nodes", 1))[0]):
+        sizes["nproc_per_node"] = -(-low // nodes)
     for name, size in sizes.items():
         data.setdefault(name, size)
+
+
+def _ends(size: Any) -> tuple[int, int]:
+    """Return both ends of a size, which may be one number; zeros for a value that is none."""
+    try:
+        low, high = read_node_range(size)
+    except ValueError:
+        return 0, 0
+    return low, high or low
 
 
 def _fill_retries(data: dict[str, Any], retries: int | None) -> None:
@@ -84,8 +105,8 @@ def _fill_retries(data: dict[str, Any], retries: int | None) -> None:
         data["retry"] = {"max": retries, **retry}
 
 
-def _argv(run: Any) -> tuple[str, ...] | None:
+def command_words(run: Any) -> tuple[str, ...] | None:
     """Return the command as it will be executed, None for a value that is no command."""
     if isinstance(run, str):
         return ("/bin/sh", "-c", run)
-    return tuple(run) if isinstance(run, list) and run and all(isinstance(word, str) for word in run) else None
+    return tuple(run) if isinstance(run, list | tuple) and run and all(isinstance(word, str) for word in run) else None

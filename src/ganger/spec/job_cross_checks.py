@@ -1,17 +1,24 @@
 """Checks across fields, made when every field has been parsed."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from posixpath import isabs
 from typing import Any, Final
 
 from ganger.model.job import WORKER, JobSpec
+from ganger.model.job_sections.placement_spec import CONSTANT_GLOBAL, CUSTOM
 from ganger.model.terms import REQUIRED, WHOLE
 from ganger.model.units import format_duration
+from ganger.model.watch.watch_rules import ROLLBACK, Finding
 from ganger.registry import frameworks, plugin_attribute
+from ganger.spec.infer_framework import command_words
 from ganger.spec.placement_fields import MAX_TERMS
-from ganger.spec.spec_document import Loc, SpecProblem
+from ganger.spec.spec_document import Loc, SpecProblem, format_location
 from ganger.spec.text_fields import did_you_mean, join_words
 
 CHIEF: Final = "chief"
+MAX_SHOWN: Final = 5
+"""Sizes of an elastic gang that an error names."""
 
 
 def find_contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]:
@@ -20,15 +27,21 @@ def find_contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecPro
     yield from _workers(spec, data)
     yield from _known_roles(spec)
     yield from _endings(spec)
+    yield from _elastic(spec)
+    yield from _spares(spec)
     yield from _parallel(spec)
     yield from _variables(spec)
     yield from _placement(spec)
     yield from _affinity(spec)
     yield from _devices(spec)
     yield from _times(spec)
-    if spec.checkpoint is not None and spec.checkpoint.keep_every and not spec.checkpoint.keep:
-        what = "checkpoint.keep_every: without keep all checkpoints stay: add keep: 3, or leave it out"
-        yield SpecProblem(("checkpoint", "keep_every"), what, key=True)
+    yield from _warm(spec)
+    yield from _checkpoints(spec)
+    yield from _watch(spec)
+    if spec.pod is not None or any(role.pod is not None for role in spec.roles.values()):
+        from ganger.spec.kubernetes.pod_fields import pod_problems
+
+        yield from pod_problems(spec)
     for index, rule in enumerate(spec.retry.rules):
         if rule.log is None and rule.cause is None:
             what = f"retry.rules[{index}]: it fits everything: write log, cause or both"
@@ -39,6 +52,38 @@ def find_contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecPro
     for index in _repeated(after.job for after in spec.after):
         what = f"after[{index}].job: {spec.after[index].job!r} is given twice: remove one"
         yield SpecProblem(("after", index, "job"), what)
+
+
+def _checkpoints(spec: JobSpec) -> Iterator[SpecProblem]:
+    """Check what is kept, and that the two places of checkpoints are apart."""
+    checkpoint = spec.checkpoint
+    if checkpoint is None:
+        return
+    if checkpoint.keep_every and not checkpoint.keep:
+        what = "checkpoint.keep_every: without keep all checkpoints stay: add keep: 3, or leave it out"
+        yield SpecProblem(("checkpoint", "keep_every"), what, key=True)
+    if isabs(checkpoint.dir) and (overlap := checkpoint.overlap("/")):  # else it depends on where the job runs
+        yield SpecProblem(("checkpoint", "local"), f"checkpoint.local: {overlap}")
+    if checkpoint.peer and checkpoint.local is None:
+        what = "checkpoint.peer: it copies what is saved on a node: add local: /nvme, or leave it out"
+        yield SpecProblem(("checkpoint", "peer"), what, key=True)
+    elif checkpoint.peer and not spec.roles and (spec.max_nodes or spec.nodes) == 1:
+        what = "checkpoint.peer: the job has one node, and no other one to copy to: leave it out"
+        yield SpecProblem(("checkpoint", "peer"), what, key=True)
+
+
+def _watch(spec: JobSpec) -> Iterator[SpecProblem]:
+    """Check that the loss is looked for in one way, and that a job that is to roll back can."""
+    watch = spec.watch
+    if watch is None:
+        return
+    if watch.log_format and watch.log:
+        what = "watch.log: the lines have one format: leave out log or log_format"
+        yield SpecProblem(("watch", "log"), what, key=True)
+    for finding in Finding:
+        if getattr(watch, finding) == ROLLBACK and not spec.has_steps:
+            what = f"watch.{finding}: a rollback needs a checkpoint for each step: add checkpoint, or write stop"
+            yield SpecProblem(("watch", finding.value), what)
 
 
 def _commands(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]:
@@ -102,11 +147,89 @@ def _endings(spec: JobSpec) -> Iterator[SpecProblem]:
             yield SpecProblem(("start_order", index), what + did_you_mean(name, spec.order))
 
 
+def _spares(spec: JobSpec) -> Iterator[SpecProblem]:
+    """Check that spare nodes are like all others, so that any of them can be replaced by one."""
+    reasons = {
+        "the roles of a job may share nodes": spec.roles,
+        "an elastic job goes on with the nodes that are left": spec.elastic_role,
+        "slices have whole nodes of one domain": spec.placement.slices,
+        "placement.nodes names the nodes": spec.placement.nodes,
+    }
+    for reason in (reason for reason, is_set in reasons.items() if is_set):
+        if spec.spares:
+            what = f"spares: {reason}: leave it out, or set it to 0"
+            yield SpecProblem(("spares",), what, key=True)
+
+
+def _elastic(spec: JobSpec) -> Iterator[SpecProblem]:
+    """Check that a gang can have every size of its range, with its framework, its parallelism and its batch."""
+    paths: list[Loc] = [("nodes",)] if spec.max_nodes else []
+    paths += [("roles", name, "count") for name, role in spec.roles.items() if role.max_count]
+    if not paths:
+        if spec.elastic is not None:
+            what = "elastic: the job has one size: write a range, such as nodes: 2..8, or leave elastic out"
+            yield SpecProblem(("elastic",), what, key=True)
+        return
+    path, *others = paths
+    for other in others:
+        what = f"{format_location(other)}: {format_location(path)} is a range too: write one number in one of them"
+        yield SpecProblem(other, what)
+    least, most = spec.sizes.start, spec.sizes.stop - 1
+    module = frameworks().get(spec.framework)
+    if module and (reason := plugin_attribute(module, "fixed_size")(command_words(spec.run))):
+        yield SpecProblem(path, f"{format_location(path)}: {least}..{most} is a range, and {reason}")
+    step, level = (spec.elastic.step, spec.elastic.level) if spec.elastic else (1, None)
+    noun = "nodes" if spec.max_nodes else "processes"
+    if (most - least) % step:
+        what = f"elastic.step: {step} does not lead from {least} to {most} {noun}: change one of them"
+        yield SpecProblem(("elastic", "step"), what)
+    elif level is not None and not spec.max_nodes:
+        what = "elastic.level: the nodes of a step are within one domain, and a role has processes: leave it out"
+        yield SpecProblem(("elastic", "level"), what)
+    elif level is not None and spec.placement.slices:
+        what = "elastic.level: placement.slices says what is within one domain: leave one of them out"
+        yield SpecProblem(("elastic", "level"), what)
+    elif level is not None and spec.nodes % step:
+        what = (
+            f"elastic.step: {step} nodes in one {level} do not divide the minimum of {spec.nodes}: change one of them"
+        )
+        yield SpecProblem(("elastic", "step"), what)
+    else:
+        yield from _batch(spec)
+        # What divides two sizes divides all others.
+        larger = spec.resized(least + step)
+        yield from () if any(_parallel(spec)) else _parallel(larger)
+        yield from () if any(_slices(spec)) else _slices(larger)
+
+
+def _batch(spec: JobSpec) -> Iterator[SpecProblem]:
+    """Check that the batch can be divided among the processes, at every size at which it is."""
+    batch = spec.elastic.batch if spec.elastic else None
+    if batch is None or batch.policy == CUSTOM:
+        return
+    divided = spec.sizes if batch.policy == CONSTANT_GLOBAL else spec.sizes[:1]
+    failing = [size for size in divided if batch.global_samples % spec.elastic_ranks(size)]
+    if failing:
+        shown = join_words([*map(str, islice(failing, MAX_SHOWN)), *["..."] * (len(failing) > MAX_SHOWN)])
+        among = f"the processes of {shown} nodes ({spec.processes_per_node} on each)"
+        among = among if spec.max_nodes else f"{shown} processes of {spec.elastic_role}"
+        what = (
+            f"elastic.batch.global: {batch.global_samples} samples cannot be divided among {among}: "
+            f"change it, the range or the step"
+        )
+        yield SpecProblem(("elastic", "batch", "global"), what)
+
+
 def _parallel(spec: JobSpec) -> Iterator[SpecProblem]:
     """Check that tp x pp x dp is the number of processes."""
     if spec.parallel is None:
         return
     tp, pp, dp = spec.parallel.tp, spec.parallel.pp, spec.parallel.dp
+    if dp is not None and spec.elastic_role is not None:
+        what = "nodes" if spec.max_nodes else f"roles.{spec.elastic_role}.count"
+        product = f"dp {dp} is one size, and {what} is a range: leave dp out"
+        yield SpecProblem(("parallel", "dp"), f"parallel.dp: {product}")
+        return
     if dp is not None and tp * pp * dp != spec.processes:
         product = f"tp {tp} x pp {pp} x dp {dp} is {tp * pp * dp}, and the job has {_processes(spec)}"
     elif spec.processes % (tp * pp):
@@ -194,12 +317,37 @@ def _devices(spec: JobSpec) -> Iterator[SpecProblem]:
     max_gpus = max(max(gpu.count, int(gpu.is_share)) for gpu in gpu_requests)
     if not spec.placement.nodes:
         yield SpecProblem(path, "placement.devices: it requires placement.nodes: write placement.nodes: [n1]")
-    elif not max_gpus:
+    elif not max_gpus and not any(map(spec.claims_of, spec.order or (WORKER,))):
         yield SpecProblem(path, "placement.devices: the job asks for no GPU: write resources.gpu, or leave it out")
     elif len(devices) < max_gpus:
         names = ", ".join(map(str, devices))
         what = f"placement.devices: {max_gpus} GPUs are requested on each node, and only {names} are allowed: add more"
         yield SpecProblem(path, what)
+
+
+def _warm(spec: JobSpec) -> Iterator[SpecProblem]:
+    """Check that the launcher itself starts every rank, by one plain call of Python."""
+    if not spec.warm:
+        return
+    from ganger.framework_api.python_command import split_python_command  # rarely needed
+
+    module = frameworks().get(spec.framework)
+    own_command = next((name for name, role in spec.roles.items() if role.run is not None), None)
+    reason = ""
+    if spec.image is not None:
+        reason = "every attempt in a container image begins in a new container"
+    elif module is not None and (plugin_attribute(module, "PER") != "rank" or hasattr(module, "rank_command")):
+        reason = f"framework {spec.framework} starts the ranks itself"
+    elif own_command is not None:
+        reason = f"roles.{own_command} has a command of its own"
+    else:
+        try:
+            split_python_command(spec.run)
+        except ValueError as error:
+            reason = f"run: {error}"
+    if reason:
+        what = f"warm: only ranks of one command python SCRIPT can be forked, and {reason}: leave it out"
+        yield SpecProblem(("warm",), what)
 
 
 def _processes(spec: JobSpec) -> str:

@@ -1,4 +1,4 @@
-"""Parsers of placement fields: GPU types, levels, node labels, taints, networks.
+"""Parsers of placement fields: GPU types, levels, node labels, taints, networks and their addresses.
 
 A parser takes a value of YAML or JSON and raises ValueError with a sentence that quotes it and names valid values.
 Label expressions have the syntax of `kubectl get -l`, with `>` and `<` for numbers: `zone in (a, b), !broken,
@@ -6,9 +6,11 @@ cores>32`.
 """
 
 import re
+from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from ganger.model.affinity import Expression, Operator, Term
+from ganger.model.cluster import FABRICS
 from ganger.model.terms import BALANCED, EXCLUSIVE, PACK, PREFERRED, REQUIRED, SHARED, SPREAD, WHOLE
 from ganger.spec.amounts import GPU_TYPE_PATTERN, MAX_GPU_INDEX, read_gpu_type
 from ganger.spec.spec_document import quote
@@ -24,10 +26,13 @@ from ganger.spec.text_fields import (
 MODES: Final = (PREFERRED, REQUIRED)
 STRATEGIES: Final = (PACK, SPREAD, BALANCED)
 SHARING: Final = (SHARED, EXCLUSIVE, WHOLE)
-NETWORKS: Final = ("ib", "roce", "tcp")
 LEVEL_PATTERN: Final = r"[a-z][a-z0-9_]{0,31}"
 NODE_NAME_PATTERN: Final = r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?"
 TAINT_PATTERN: Final = rf"\*|{LABEL_KEY_PATTERN}(=({LABEL_PATTERN})?)?"
+OBJECT_NAME_PATTERN: Final = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+NETWORK_REF_PATTERN: Final = rf"[a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?/{OBJECT_NAME_PATTERN}"
+INTERFACE_PATTERN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}"
+RAIL_PATTERN: Final = r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?"
 GPU_TYPES_PATTERN: Final = rf"{GPU_TYPE_PATTERN}(,{GPU_TYPE_PATTERN})*"
 
 
@@ -76,10 +81,10 @@ def read_networks(value: Any) -> tuple[str, ...]:
     """Parse one network, or several in order of preference."""
     networks = value if isinstance(value, list) else [value]
     for network in networks:
-        if not isinstance(network, str) or network not in NETWORKS:
-            meant = did_you_mean(network, NETWORKS) if isinstance(network, str) else ""
+        if not isinstance(network, str) or network not in FABRICS:
+            meant = did_you_mean(network, FABRICS) if isinstance(network, str) else ""
             raise ValueError(
-                f"{quote(network)} is not a network: write {join_words(NETWORKS)}, or a list of them{meant}"
+                f"{quote(network)} is not a network: write {join_words(FABRICS)}, or a list of them{meant}"
             )
     if len(networks) != len(dict.fromkeys(networks)):
         raise ValueError(f"{quote(value)}: a network is given twice: remove one")
@@ -89,6 +94,26 @@ def read_networks(value: Any) -> tuple[str, ...]:
 def write_networks(value: tuple[str, ...]) -> str | list[str]:
     """Return a network, or a list."""
     return value[0] if len(value) == 1 else list(value)
+
+
+def read_cidr(value: Any) -> str:
+    """Parse a range of addresses."""
+    try:
+        if isinstance(value, str) and "/" in value:
+            return str(ip_network(value))
+    except ValueError as error:
+        raise ValueError(f"{quote(value)} is not a range of addresses: {error}") from None
+    raise ValueError(f"{quote(value)} is not a range of addresses: write one such as 10.0.0.0/16")
+
+
+def read_ip_address(value: Any) -> str:
+    """Parse an IP address."""
+    try:
+        if isinstance(value, str):
+            return str(ip_address(value))
+    except ValueError:
+        pass
+    raise ValueError(f"{quote(value)} is not an IP address: write one such as 10.0.0.1")
 
 
 def read_node_name(value: Any) -> str:

@@ -1,13 +1,18 @@
-"""Checks at submission, here and for a cluster: new ids, directories, and dependencies of the jobs of one file."""
+"""Checks at submission, here and for a cluster: new ids, directories, and dependencies of the jobs of one file.
+
+So are those of requests for another size.
+"""
 
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ganger.errors import RequestError
-from ganger.model.job import ENDED, After, GangState, JobSpec
+from ganger.model.job import ENDED, WORKER, After, GangState, JobSpec, shell_quoted_id
+from ganger.spec.job_cross_checks import find_contradictions
 
 _SUFFIX_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _SUFFIX_LENGTH: Final = 4
@@ -107,3 +112,42 @@ def _dependencies(spec: JobSpec, indices: Mapping[str, Sequence[int]]) -> Iterat
             message = f"after: {len(matches)} jobs of the file have the name {after.job}"
             raise RequestError("bad_spec", message, "give each its own name")
         yield from matches
+
+
+def scaled_size(id: str, spec: JobSpec, present: int, wanted: str) -> int:
+    """Return the size that a request asks for: `4`, or `+1` or `-2` from the present one.
+
+    Raise RequestError (not_elastic, bad_scale; 409).
+    """
+    name, sizes = shell_quoted_id(id), spec.sizes
+    if spec.elastic_role is None:
+        message = f"{id} has one size, {_nodes_text(spec.nodes)}: only a job with a range of nodes can be scaled"
+        raise RequestError("not_elastic", message, _elastic_clone(spec, name), 409)
+    size = int(wanted) + (present if wanted[0] in "+-" else 0)
+    if size not in sizes:
+        noun = "nodes" if spec.max_nodes else f"processes of {spec.elastic_role}"
+        steps = f", in steps of {sizes.step}" if sizes.step > 1 else ""
+        now = f"; it has {present} now" if wanted[0] in "+-" else ""
+        allowed = f"its job file allows {sizes[0]} to {sizes[-1]} {noun}{steps}{now}"
+        nearest = min(sizes, key=lambda other: abs(other - size))
+        message = f"{id} cannot have {_nodes_text(size) if spec.max_nodes else size}: {allowed}"
+        raise RequestError("bad_scale", message, f"ganger scale {name} {nearest}", 409)
+    return size
+
+
+def _elastic_clone(spec: JobSpec, name: str) -> str:
+    """Return what makes an elastic job of one of one size: a clone, unless something else keeps it at that size."""
+    if WORKER in spec.roles:
+        count = spec.roles[WORKER].count
+        return f"submit its job file with a range of a role: roles.{WORKER}.count: {count}..{2 * count}"
+    sizes = f"{spec.nodes}..{2 * spec.nodes}"
+    known = {problem.what: None for problem in find_contradictions(spec, {})}
+    problems = find_contradictions(replace(spec, max_nodes=2 * spec.nodes), {})
+    reason = next((problem.what for problem in problems if problem.what not in known), None)
+    if reason is None:
+        return f"ganger clone {name} --nodes {sizes}"
+    return f"submit its job file with nodes: {sizes}, and change what does not go with that: {reason}"
+
+
+def _nodes_text(nodes: int) -> str:
+    return f"{nodes} node" if nodes == 1 else f"{nodes} nodes"

@@ -10,18 +10,22 @@ from typing import Any, Final
 
 from ganger import registry
 from ganger.model.job import GitCode
-from ganger.model.units import KIB_BYTES
+from ganger.model.units import EPHEMERAL_STORAGE, KIB_BYTES
 from ganger.patterns import PatternError, pattern
 from ganger.spec.spec_document import quote
 
 NAME_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 ENV_NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+RESOURCE_PATTERN: Final = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+MAX_RESOURCE_NAME: Final = 253
 SIGNALS: Final = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM")
 RESUME: Final = ("auto", "never")
 ON_FAILURE: Final = ("restart", "fail", "ignore")
 STOP_WHEN: Final = ("all", "chief")
 WHEN: Final = ("succeeded", "failed", "ended")
 REMEDIES: Final = ("retry", "fail", "exclude_node")
+METRIC_PATTERN: Final = r"[A-Za-z0-9_./ -]{1,100}"
+MAX_MARKER: Final = 100
 JOB_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\[\d{1,7}\])?"
 LABEL_PATTERN: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LABEL_KEY_PATTERN: Final = rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{LABEL_PATTERN}"
@@ -29,6 +33,7 @@ REF_PATTERN: Final = r"[A-Za-z0-9_@.][A-Za-z0-9_@./+=^~{}#-]{0,199}"
 IMAGE_PATTERN: Final = (
     r"[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?(:\d+/[A-Za-z0-9._/-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?"
 )
+FILE_PATTERN: Final = r"[A-Za-z0-9_.=+@-]{1,200}(\*[A-Za-z0-9_.=+@-]{0,200})?|\*[A-Za-z0-9_.=+@-]{0,200}"
 MAX_PATTERN: Final = 1000
 MAX_NOTES_BYTES: Final = 16 * KIB_BYTES
 MAX_NAME: Final = 40
@@ -62,6 +67,24 @@ def choice(what: str, legal: tuple[str, ...]) -> Callable[[Any], str]:
     return read
 
 
+def matching(what: str, pattern: str, example: str) -> Callable[[Any], str]:
+    """Return a parser of texts that match `pattern` as a whole; `what` and `example` name them in the error."""
+
+    def read(value: Any) -> str:
+        if isinstance(value, str) and re.fullmatch(pattern, value):
+            return value
+        raise ValueError(f"{quote(value)} is not {what}: write one such as {example}")
+
+    return read
+
+
+def read_flag(value: Any) -> bool:
+    """Parse true or false."""
+    if value is True or value is False:
+        return value
+    raise ValueError(f"{quote(value)} is neither true nor false: write true or false without quotes")
+
+
 def join_words(words: Iterable[str]) -> str:
     """Return words as part of a sentence: `a, b or c`; `none` if there are none."""
     *most, last = tuple(words) or ("none",)
@@ -87,6 +110,13 @@ def read_framework(value: Any) -> str:
     raise ValueError(f"{quote(value)} is not a framework: write {join_words(sorted(legal))}{meant}{broken}")
 
 
+def read_log_marker(value: Any) -> str:
+    """Parse the text before a figure in a log line."""
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_MARKER or not value.isprintable():
+        raise ValueError(f"{quote(value)} is not a part of a log line: write the text before the number, as 'loss:'")
+    return value
+
+
 def read_path(value: Any) -> str:
     """Parse a path, which no shell has expanded."""
     if not isinstance(value, str) or not value.strip():
@@ -96,6 +126,14 @@ def read_path(value: Any) -> str:
     if len(value.encode()) > MAX_PATH_BYTES:
         raise ValueError(f"{quote(value)} is longer than a path can be: write at most {MAX_PATH_BYTES} bytes")
     return value
+
+
+def read_file_pattern(value: Any) -> str:
+    """Parse a file name, with at most one `*`."""
+    is_name = isinstance(value, str) and re.fullmatch(FILE_PATTERN, value)
+    if not is_name or value in (".", ".."):
+        raise ValueError(f"{quote(value)} is not a name of files: write letters, digits, _.=+@- and one '*'")
+    return str(value)
 
 
 def read_shell(value: Any) -> str:
@@ -114,6 +152,14 @@ def read_command(value: Any) -> str | tuple[str, ...]:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{quote(value)} is not a command: write a shell line, or a list of words")
     return _short(value, "a command")
+
+
+def read_argv(value: Any) -> tuple[str, ...]:
+    """Parse the words of a program that is run without a shell; an empty list is none."""
+    is_text = isinstance(value, list) and all(isinstance(word, str) and "\0" not in word for word in value)
+    if is_text and (not value or value[0]):
+        return tuple(_short(word, "an argument") for word in value)
+    raise ValueError(f"{quote(value)} is not a list of words: write the program first, for instance [ipmitool, power]")
 
 
 def write_command(value: str | tuple[str, ...]) -> str | list[str]:
@@ -243,6 +289,28 @@ def read_label_value(value: Any) -> str:
         f"{quote(value)} is not the value of a label: write at most 63 letters, digits, '-', '_' and '.', "
         "a letter or digit at both ends, or nothing between quotes"
     )
+
+
+def read_resource_name(value: Any) -> str:
+    """Parse the name of an extended resource."""
+    domain = str(value).partition("/")[0]
+    if not isinstance(value, str) or not re.fullmatch(RESOURCE_PATTERN, value) or len(value) > MAX_RESOURCE_NAME:
+        raise ValueError(f"{quote(value)} is not an extended resource: write DOMAIN/NAME, for instance rdma/hca")
+    if domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
+        raise ValueError(f"{quote(value)} is not an extended resource: names of kubernetes.io are not, leave it out")
+    return value
+
+
+def read_extended_name(value: Any) -> str:
+    """Parse the name of a resource that is counted beside CPUs, memory and GPUs."""
+    return EPHEMERAL_STORAGE if value == EPHEMERAL_STORAGE else read_resource_name(value)
+
+
+def read_annotation(value: Any) -> str:
+    """Parse the value of an annotation."""
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"{quote(value)} is not the value of an annotation: write text")
 
 
 def read_image(value: Any) -> str:

@@ -9,7 +9,7 @@ from ganger.spec.schema import ANY, keys_at, legal_keys, model_of
 from ganger.spec.spec_document import Loc, SpecProblem, format_location, quote
 from ganger.spec.text_fields import did_you_mean, nearest
 
-_LISTS: Final = ("after", "volumes", "rules", "pools", "preferred", "slices", "topology")
+_LISTS: Final = ("after", "namespaces", "volumes", "rules", "pools", "preferred", "rails", "slices", "topology")
 OTHER_NAMES: Final = {
     "num_nodes": "nodes",
     "accelerators": "resources.gpu",

@@ -33,6 +33,7 @@ _TEXT: Final = (f"{_TAG}str", f"{_TAG}timestamp")
 _NUMBERS: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null")
 _LEAST: Final = {
     "job": "a job needs at least `run: COMMAND`",
+    "network profile": "it needs at least kind: NetworkProfile, metadata.name and spec",
     "policy": "what holds without a document is in force with `ganger policy apply --version 0`",
 }
 _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
@@ -50,7 +51,7 @@ _HINTS: Final = {
 
 
 def read_text(text: str | bytes, filename: str, of: str = "job") -> Document:
-    """Return the document of `text`, `of` a job or a policy; raise bad_spec with its position if it is unreadable."""
+    """Return the document of `text`, `of` a job, policy ...; raise bad_spec with its position if it is unreadable."""
     decoded = _decoded(text, filename, of)
     try:
         root = _compose(decoded, filename)

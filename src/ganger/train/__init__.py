@@ -20,6 +20,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing is not imported at run time: it would be most of the import time
 if TYPE_CHECKING:
     from ganger.train.checkpoints import checkpoint, latest
+    from ganger.train.data.data_order import shard
     from ganger.train.launcher_environment import world
     from ganger.train.notices import notice, should_checkpoint
     from ganger.train.progress_report import phase, report
@@ -33,6 +34,7 @@ __all__ = [
     "notice",
     "phase",
     "report",
+    "shard",
     "should_checkpoint",
     "world",
 ]
@@ -45,6 +47,7 @@ _SUBMODULES = {
     "notice": "notices",
     "phase": "progress_report",
     "report": "progress_report",
+    "shard": "data.data_order",
     "should_checkpoint": "notices",
     "world": "launcher_environment",
 }

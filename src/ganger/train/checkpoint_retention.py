@@ -1,4 +1,4 @@
-"""Removal of old checkpoints when a new one is complete: `checkpoint.keep` and `keep_every`.
+"""Removal of old checkpoints when a new one is complete: `checkpoint.keep` and `keep_every`, on a node the newest two.
 
 Only complete checkpoints of this job count, whichever attempt wrote them: checkpoints of other jobs and broken ones are
 never removed. A checkpoint that an attempt failed on does not count either, since it would displace good ones. A
@@ -8,6 +8,7 @@ checkpoint is renamed out of sight before its files are deleted.
 from __future__ import annotations
 
 from ganger.train import complete_checkpoints, drafts, fence, launcher_environment, read_lock
+from ganger.train.tiers import local_tier
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,23 +21,26 @@ def superseded(steps: Iterable[int], keep: int, keep_every: int | None = None) -
     return [step for step in older if not keep_every or step % keep_every]
 
 
-def remove_superseded(root: str, newest: int) -> None:
-    """Remove the checkpoints that the one of step `newest`, just completed, supersedes.
+def remove_superseded(root: str, newest: str) -> None:
+    """Remove the checkpoints that the one in the directory `newest`, just completed, supersedes.
 
     Never removes `newest` itself or a checkpoint that is being read. Raises OSError if one cannot be removed, or if a
     newer attempt of the job has started.
     """
     keep, keep_every = launcher_environment.checkpoints_kept()
+    if root == launcher_environment.local_checkpoint_directory():
+        keep, keep_every = local_tier.KEPT, None
     if keep is None:
         return
     fence.Fence(root, launcher_environment.job(), launcher_environment.uid(), launcher_environment.attempt()).check()
-    steps = [step for step, directory in complete_checkpoints.list_checkpoints(root) if _counts(directory, step)]
-    for step in superseded(steps, keep, keep_every):
-        aside = drafts.draft_of(root, step) + drafts.SUPERSEDED
-        if step != newest and read_lock.set_aside(
-            complete_checkpoints.directory_of(root, step), complete_checkpoints.MANIFEST, aside
-        ):
-            drafts.remove(aside)
+    for prefix in (complete_checkpoints.PREFIX, complete_checkpoints.PART_PREFIX):
+        listed = complete_checkpoints.list_checkpoints(root, prefix)
+        steps = [step for step, directory in listed if _counts(directory, step)]
+        for step in superseded(steps, keep, keep_every):
+            directory = complete_checkpoints.directory_of(root, step, prefix)
+            aside = drafts.draft_of(root, step) + drafts.SUPERSEDED
+            if directory != newest and read_lock.set_aside(directory, complete_checkpoints.MANIFEST, aside):
+                drafts.remove(aside)
 
 
 def _counts(directory: str, step: int) -> bool:

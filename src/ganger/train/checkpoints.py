@@ -23,6 +23,7 @@ from ganger.train import (
     read_lock,
     sharded_save,
 )
+from ganger.train.tiers import local_tier
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,14 +58,23 @@ class checkpoint:  # noqa: N801 (used like a function)
     """
 
     def __init__(self, step: int, *, sharded: bool = False) -> None:
-        self._step = int(step)
-        self._root = os.path.abspath(launcher_environment.checkpoint_directory())
-        self._final = complete_checkpoints.directory_of(self._root, self._step)
-        self._shards = sharded_save.Shards(self._root, self._step) if sharded else None
-        self._draft = self._shards.draft if self._shards else drafts.draft_of(self._root, self._step)
-        self._directory = self._shards.directory if self._shards else self._draft
-        self._owns_draft = not sharded
-        self._fence = _fence(self._root)
+        local = launcher_environment.local_checkpoint_directory()
+        root = local or os.path.abspath(launcher_environment.checkpoint_directory())
+        self._parts = launcher_environment.nodes() if local and sharded else 1
+        position = (launcher_environment.rank(), launcher_environment.world_size())
+        if local:
+            position = (launcher_environment.local_rank(), launcher_environment.local_world_size())
+        self._aim(root, int(step), sharded_save.Shards(root, int(step), *position) if sharded else None)
+
+    def _aim(self, root: str, step: int, shards: sharded_save.Shards | None) -> None:
+        """Set where the checkpoint is written, and what it becomes."""
+        prefix = complete_checkpoints.PREFIX if self._parts == 1 else complete_checkpoints.PART_PREFIX
+        self._root, self._step, self._shards = root, step, shards
+        self._final = complete_checkpoints.directory_of(root, step, prefix)
+        self._draft = shards.draft if shards else drafts.draft_of(root, step)
+        self._directory = shards.directory if shards else self._draft
+        self._owns_draft = shards is None
+        self._fence = _fence(root)
 
     def __enter__(self) -> Path:
         from pathlib import Path
@@ -152,6 +162,8 @@ class checkpoint:  # noqa: N801 (used like a function)
             "attempt": launcher_environment.attempt(),
         }
         owner["rank"] = launcher_environment.rank() if self._shards is None else None
+        if self._parts > 1:
+            owner.update(part=launcher_environment.node_rank(), parts=self._parts)
         with open(os.path.join(self._directory, complete_checkpoints.MANIFEST), "w", encoding="utf-8") as file:
             json.dump({"step": self._step, **owner, "files": files}, file)
             file.flush()
@@ -173,7 +185,10 @@ class checkpoint:  # noqa: N801 (used like a function)
                 self._take_back_part()
                 return
             manifest, flaw = complete_checkpoints.examine(self._final, self._step)
-            if not flaw and _counts(manifest) and not launcher_environment.is_skipped(manifest, self._step):
+            # A part of an earlier attempt is of no use: the other nodes have saved theirs again.
+            is_current = self._parts == 1 or manifest.get("attempt") == launcher_environment.attempt()
+            is_usable = not flaw and is_current and _counts(manifest)
+            if is_usable and not launcher_environment.is_skipped(manifest, self._step):
                 self._refuse_part(manifest, files)
                 return
             drafts.remove(aside)
@@ -217,10 +232,11 @@ class checkpoint:  # noqa: N801 (used like a function)
     def _finish(self) -> None:
         """Report the published checkpoint and remove superseded ones."""
         took_ms = int((time.monotonic() - self._began_s) * 1000)
-        progress_report.append({"checkpoint": self._step, "directory": self._final, "took_ms": took_ms})
+        record = {"checkpoint": self._step, "directory": self._final, "took_ms": took_ms, "parts": self._parts}
+        progress_report.append(record)
         read_lock.release()
         try:
-            checkpoint_retention.remove_superseded(self._root, self._step)
+            checkpoint_retention.remove_superseded(self._root, self._final)
         except OSError as error:
             _warn(f"older checkpoints in {self._root} cannot be removed: {error.strerror}")
 
@@ -267,13 +283,14 @@ def latest() -> Checkpoint | None:
     root = os.path.abspath(launcher_environment.checkpoint_directory())
     _claim_fence(root)
     newest, skipped = _newest(root)
-    for step, flaw in skipped.items():
-        _warn(f"skipped the checkpoint {complete_checkpoints.directory_of(root, step)}: {flaw}")
-    flaws = [{"step": step, "flaw": flaw} for step, flaw in skipped.items()]
-    progress_report.append({"resumed": newest, "skipped": flaws})
-    if newest is None:
-        return None
-    return Checkpoint(step=newest, directory=Path(complete_checkpoints.directory_of(root, newest)))
+    for directory, (_, flaw) in skipped.items():
+        _warn(f"skipped the checkpoint {directory}: {flaw}")
+    step, directory = newest or (None, "")
+    lost = local_tier.find_lost(root, -1 if step is None else step, launcher_environment.uid())
+    newer = [*lost.items(), *(entry for entry in skipped.values() if entry[0] != step)]
+    flaws = [{"step": other, "flaw": flaw} for other, flaw in newer]
+    progress_report.append({"resumed": step, "skipped": flaws})
+    return None if step is None else Checkpoint(step=step, directory=Path(directory))
 
 
 def _claim_fence(root: str) -> None:
@@ -293,16 +310,18 @@ def _fence(root: str) -> fence.Fence:
     return fence.Fence(root, launcher_environment.job(), launcher_environment.uid(), launcher_environment.attempt())
 
 
-def _newest(root: str) -> tuple[int | None, dict[int, str]]:
-    """Return the step of the newest usable checkpoint, and the flaws of newer ones by step.
+def _newest(root: str) -> tuple[tuple[int, str] | None, dict[str, tuple[int, str]]]:
+    """Return step and directory of the newest usable checkpoint, and step and flaw of newer ones by directory.
 
     A checkpoint that an earlier attempt failed on is better than none. The scan starts over if a checkpoint is removed
     while it is being examined.
     """
-    skipped: dict[int, str] = {}
+    local, nodes = launcher_environment.local_checkpoint_directory(), launcher_environment.nodes()
+    skipped: dict[str, tuple[int, str]] = {}
     for _ in range(MAX_SCANS):
-        skipped, failed_on = {}, None
-        for step, directory in complete_checkpoints.list_checkpoints(root):
+        skipped.clear()
+        failed_on: tuple[int, str] | None = None
+        for step, directory in local_tier.candidates(root, local, nodes):
             read_lock.hold(os.path.join(directory, complete_checkpoints.MANIFEST))
             manifest, flaw = complete_checkpoints.examine(directory, step)
             if flaw and not os.path.lexists(directory):
@@ -310,18 +329,16 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
             if not _counts(manifest):
                 continue
             if not flaw and launcher_environment.is_skipped(manifest, step):
-                flaw, failed_on = complete_checkpoints.FAILED_ON, step if failed_on is None else failed_on
+                flaw, failed_on = complete_checkpoints.FAILED_ON, failed_on or (step, directory)
             if not flaw:
-                return step, skipped
-            skipped[step] = flaw
+                return (step, directory), skipped
+            skipped[directory] = (step, flaw)
         else:
-            if failed_on is not None:
-                read_lock.hold(
-                    os.path.join(complete_checkpoints.directory_of(root, failed_on), complete_checkpoints.MANIFEST)
-                )
-                del skipped[failed_on]
-                return failed_on, skipped
-            break
+            if failed_on is None:
+                break
+            read_lock.hold(os.path.join(failed_on[1], complete_checkpoints.MANIFEST))
+            del skipped[failed_on[1]]
+            return failed_on, skipped
     read_lock.release()
     return None, skipped
 

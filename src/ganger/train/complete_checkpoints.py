@@ -12,25 +12,27 @@ if TYPE_CHECKING:
 
 MANIFEST = "ganger-checkpoint.json"
 PREFIX = "step-"
+PART_PREFIX = "part-"
+"""Of what the ranks of one node have saved of a sharded checkpoint, on their node."""
 FAILED_ON = "an attempt that resumed from it failed"
 EMPTY = "it contains no data"
 READ_BYTES = 1 << 20
 UNLIMITED = float("inf")
 
 
-def directory_of(root: str, step: int) -> str:
+def directory_of(root: str, step: int, prefix: str = PREFIX) -> str:
     """Return the directory of the checkpoint of a step, whether it exists or not."""
-    return os.path.join(root, f"{PREFIX}{step:09d}")
+    return os.path.join(root, f"{prefix}{step:09d}")
 
 
-def list_checkpoints(root: str) -> list[tuple[int, str]]:
+def list_checkpoints(root: str, prefix: str = PREFIX) -> list[tuple[int, str]]:
     """Return (step, directory) of everything named like a checkpoint, newest first; [] without a directory."""
     try:
         names = os.listdir(root)
     except OSError:
         return []
-    names = [name for name in names if name.startswith(PREFIX) and name[len(PREFIX) :].isdecimal()]
-    return sorted(((int(name[len(PREFIX) :]), os.path.join(root, name)) for name in names), reverse=True)
+    names = [name for name in names if name.startswith(prefix) and name[len(prefix) :].isdecimal()]
+    return sorted(((int(name[len(prefix) :]), os.path.join(root, name)) for name in names), reverse=True)
 
 
 def steps_in(text: str) -> frozenset[int]:

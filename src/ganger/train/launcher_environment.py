@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _RANKS = ("GANGER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK")
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "GANGER_LOCAL_WORLD_SIZE")
 """Variables of ganger, of mpirun (Open MPI; MPICH and Intel MPI) and of torchrun, whichever started this process.
 
 A process started by a program that ganger started has none of ganger's.
@@ -34,12 +35,16 @@ def world() -> World:
     return World(
         rank=rank(),
         world_size=world_size(),
-        local_rank=_first(_LOCAL_RANKS, 0),
-        node_rank=_number("GANGER_NODE_RANK", 0),
-        nodes=_number("GANGER_NODES", 1),
+        local_rank=local_rank(),
+        node_rank=node_rank(),
+        nodes=nodes(),
         attempt=attempt(),
         job=job(),
         checkpoint_dir=Path(checkpoint_directory()),
+        batch_per_rank=batch_per_rank(),
+        lr_scale=_lr_scale(),
+        min_nodes=_number("GANGER_MIN_NODES", 0) or None,
+        max_nodes=_number("GANGER_MAX_NODES", 0) or None,
     )
 
 
@@ -54,6 +59,22 @@ def rank() -> int:
 
 def world_size() -> int:
     return _first(_SIZES, 1)
+
+
+def local_rank() -> int:
+    return _first(_LOCAL_RANKS, 0)
+
+
+def local_world_size() -> int:
+    return _first(_LOCAL_SIZES, 1)
+
+
+def node_rank() -> int:
+    return _number("GANGER_NODE_RANK", 0)
+
+
+def nodes() -> int:
+    return _number("GANGER_NODES", 1)
 
 
 def attempt() -> int:
@@ -71,6 +92,16 @@ def uid() -> str:
 
 def checkpoint_directory() -> str:
     return os.environ.get("GANGER_CHECKPOINT_DIR") or "checkpoints"
+
+
+def local_checkpoint_directory() -> str:
+    """Return the job's directory on this node into which checkpoints are saved first; "" without `checkpoint.local`."""
+    return os.environ.get("GANGER_CHECKPOINT_LOCAL", "")
+
+
+def batch_per_rank() -> int | None:
+    """Return the samples of each rank in a step, by the job's batch policy; None without one."""
+    return _number("GANGER_BATCH_PER_RANK", 0) or None
 
 
 def resumes_others() -> bool:
@@ -92,6 +123,13 @@ def is_skipped(manifest: dict[str, Any], step: int) -> bool:
 def checkpoints_kept() -> tuple[int | None, int | None]:
     """Return how many of the newest checkpoints to keep (None: all), and `keep_every` (None: unset)."""
     return _number("GANGER_CHECKPOINT_KEEP", 0) or None, _number("GANGER_CHECKPOINT_KEEP_EVERY", 0) or None
+
+
+def _lr_scale() -> float:
+    try:
+        return float(os.environ.get("GANGER_LR_SCALE", ""))
+    except ValueError:
+        return 1.0
 
 
 def _first(names: tuple[str, ...], default: int) -> int:

@@ -8,7 +8,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class World:
-    """Position of this process in its gang; `attempt` counts from 1, and `job` is "" outside ganger."""
+    """Position of this process in its gang; `attempt` counts from 1, and `job` is "" outside ganger.
+
+    batch_per_rank: samples of each rank in a step, by the batch policy of an elastic job; None without one.
+    lr_scale: factor of the learning rate by that policy.
+    min_nodes, max_nodes: the sizes that an elastic gang may have, None for another job; with a range of a role, the
+        numbers of its processes.
+    """
 
     rank: int
     world_size: int
@@ -18,6 +24,10 @@ class World:
     attempt: int
     job: str
     checkpoint_dir: Path
+    batch_per_rank: int | None = None
+    lr_scale: float = 1.0
+    min_nodes: int | None = None
+    max_nodes: int | None = None
 
 
 @dataclass(frozen=True)

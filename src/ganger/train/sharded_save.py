@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FILES, PARTS, COMPOSING = "files", "parts", "composing"
 GAVE_UP = ".gave-up"
+FOLDER_CHANGES = 3
+"""Maximum number of times that the folders of a draft change while they are read: PARTS is renamed once."""
 SETTLED_S = 0.02
 """Longer than the granularity of file times (at most 10 ms on Linux)."""
 
@@ -32,26 +34,35 @@ _warned = False
 
 
 class Shards:
-    """This rank's part in one sharded save."""
+    """The part of one of `ranks` writers, `rank`, in one sharded save; `purpose` tells its draft from others."""
 
-    def __init__(self, root: str, step: int) -> None:
-        self._rank, self._ranks = launcher_environment.rank(), launcher_environment.world_size()
+    def __init__(self, root: str, step: int, rank: int, ranks: int, purpose: str = "sharded") -> None:
+        self._rank, self._ranks = rank, ranks
         name = f"{root} {step}"
         _saves[name] = _saves.get(name, 0) + 1
-        self.draft = drafts.shared_draft_of(root, step, f"sharded-{_run_name(self._ranks)}-{_saves[name]}", self._ranks)
+        self.draft = drafts.shared_draft_of(root, step, f"{purpose}-{_run_name(ranks)}-{_saves[name]}", ranks)
         self.directory = os.path.join(self.draft, FILES)
         self._parts = os.path.join(self.draft, PARTS)
+        self._composing = os.path.join(self.draft, f"{COMPOSING}-{rank}")
         self._began_ns = 0
 
     def enter(self) -> str:
         """Create the draft; return a warning, once, about an earlier save that other ranks have not completed."""
         overdue = self._overdue()
-        self._clear()
         os.makedirs(self.directory, exist_ok=True)
         os.makedirs(self._parts, exist_ok=True)
+        self._clear()
         if "TORCHELASTIC_ERROR_FILE" in os.environ:  # a torchrun agent starts no rank before all agents have met
             self._began_ns = self._now_ns() - _age_ns()
         return overdue
+
+    def has_left(self) -> bool:
+        """Return True if another process has left as this rank, which is not to be written twice."""
+        for _ in range(FOLDER_CHANGES):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                folders = [os.path.join(self.draft, name) for name in os.listdir(self.draft) if name != FILES]
+                return any(f"rank-{self._rank}.json" in os.listdir(folder) for folder in folders)
+        return False  # there is no draft, or it was published
 
     def leave(self) -> dict[str, dict[str, int]] | None:
         """Publish this rank's part; return the files of all ranks (name -> bytes, crc32) to the last rank.
@@ -91,11 +102,17 @@ class Shards:
         return {"names": names, "files": files}
 
     def _clear(self) -> None:
-        """Remove the remains of this rank, or of a composing rank; no rank composes before this one has left."""
-        for path in (f"{PARTS}/rank-{self._rank}.json", f"{PARTS}/rank-{self._rank}{GAVE_UP}", f"{FILES}/{MANIFEST}"):
+        """Remove the remains of this rank; if it ended while it was composing, the other parts are back."""
+        remains = [f"{PARTS}/rank-{self._rank}.json", f"{PARTS}/rank-{self._rank}{GAVE_UP}"]
+        if os.path.isdir(self._composing):
+            for name in os.listdir(self._composing):
+                if not os.path.exists(os.path.join(self._parts, name)):  # else its rank has left once more
+                    os.rename(os.path.join(self._composing, name), os.path.join(self._parts, name))
+            drafts.remove(self._composing)
+            remains.append(f"{FILES}/{MANIFEST}")
+        for path in remains:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.draft, path))
-        drafts.remove(os.path.join(self.draft, COMPOSING))
 
     def _now_ns(self) -> int:
         """Return the time of the file system, which may differ from that of this machine."""
@@ -115,7 +132,7 @@ class Shards:
 
         A draft that a rank gave up is removed with the last rank.
         """
-        composing = os.path.join(self.draft, COMPOSING)
+        composing = self._composing
         try:
             if len(_ranks_in(self._parts, self._began_ns)) < self._ranks:
                 return None

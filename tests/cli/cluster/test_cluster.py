@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,6 +13,7 @@ import pytest
 
 from ganger.cli.exit_codes import USAGE
 from ganger.model.queue import Amount, UserLimits
+from ganger.model.views.queue_views import IdleNow
 from ganger.settings import Home
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, node, queue
@@ -32,20 +34,40 @@ def test_queues(shell: Shell, world: World) -> None:
     assert [row["name"] for row in json.loads(shell("queue", "-o", "json").out)] == ["default", "nlp"]
 
 
+def test_idle_jobs_are_named_below_the_queues(shell: Shell, world: World) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    idle = IdleNow(job="nb-1", since_ms=now_ms - 1_500_000, until_ms=now_ms + 300_500, action="stop")
+    world.queues["nlp"] = queue("nlp", idle=(idle,))
+    *_, last = shell("queue").out.splitlines()
+    assert re.fullmatch(
+        r"nb-1 in queue nlp: no activity since [^(]* \(25m ago\): it will be stopped at [^(]* \(in \d+m[^)]*\)", last
+    )
+    assert json.loads(shell("queue", "-o", "json").out)[1]["idle"] == [asdict(idle)]
+    world.jobs["bert-7f3"] = replace(job(), idle=idle)
+    assert re.search(r"\n  idle +no activity since ", shell("get", "bert-7f3").out)
+
+
 def test_queue_set_sends_values_in_the_server_s_units(shell: Shell, world: World) -> None:
     flags = (
-        "--parent root --weight 3 --gpus 8 --gpus H100:4 --gpus a100:2 --cpu 0.5 --memory 1Gi --borrow-gpus 2 "
-        "--borrow-gpus h100:0 --borrow-cpu 2 --borrow-memory 0 --lend-gpus 3 --lend-cpu 1 --lend-memory 1Ki "
-        "--max-gpus-per-user 4 --max-jobs-per-user 2 --max-pending-per-user 9 --max-time 8h --max-queue-time 1d "
-        "--max-node-hours 128 --max-node-hours-used 0.5/30d --max-priority high"
+        "--parent root --weight 3 --gpus 8 --gpus H100:4 --gpus a100:2 --cpu 0.5 --memory 1Gi --extended rdma/hca:8 "
+        "--borrow-gpus 2 --borrow-gpus h100:0 --borrow-cpu 2 --borrow-memory 0 --lend-gpus 3 --lend-cpu 1 "
+        "--lend-memory 1Ki --lend-extended x.io/fpga:1 --max-gpus-per-user 4 --max-jobs-per-user 2 "
+        "--max-pending-per-user 9 --max-time 8h --max-queue-time 1d --max-node-hours 128 "
+        "--max-node-hours-used 0.5/30d --max-priority high"
     )
     assert shell("queue", "set", "nlp", *flags.split()).code == 0
     assert put(world) == {
         "parent": "root",
         "weight": 3,
-        "nominal": {"gpus": 8, "gpu_types": {"h100": 4, "a100": 2}, "cpu_milli": 500, "memory_bytes": 1 << 30},
+        "nominal": {
+            "gpus": 8,
+            "gpu_types": {"h100": 4, "a100": 2},
+            "cpu_milli": 500,
+            "memory_bytes": 1 << 30,
+            "extended": {"rdma/hca": 8},
+        },
         "borrowing": {"gpus": 2, "gpu_types": {"h100": 0}, "cpu_milli": 2_000, "memory_bytes": 0},
-        "lending": {"gpus": 3, "cpu_milli": 1_000, "memory_bytes": 1 << 10},
+        "lending": {"gpus": 3, "cpu_milli": 1_000, "memory_bytes": 1 << 10, "extended": {"x.io/fpga": 1}},
         "user_limits": {
             "gpus": 4,
             "jobs": 2,
@@ -82,12 +104,20 @@ def test_node_hours_of_a_period(shell: Shell, world: World) -> None:
 
 
 def test_queue_set_keeps_other_values_and_none_removes_one(shell: Shell, world: World) -> None:
-    nominal = Amount(gpus=8, cpu_milli=1000, gpu_types={"h100": 4, "a100": 2})
+    nominal = Amount(gpus=8, cpu_milli=1000, gpu_types={"h100": 4, "a100": 2}, extended={"rdma/hca": 8, "x/y": 1})
     world.queues["nlp"] = queue("nlp", parent="ai", weight=5, nominal=asdict(nominal))
-    shell("queue", "set", "nlp", "--cpu", "none", "--lend-gpus", "0", "--gpus", "h100:none")
+    shell(
+        "queue", "set", "nlp", "--cpu", "none", "--lend-gpus", "0", "--gpus", "h100:none", "--extended", "rdma/hca:none"
+    )
     body = put(world)
     assert (body["parent"], body["weight"]) == ("ai", 5)
-    assert body["nominal"] == {"gpus": 8, "cpu_milli": None, "memory_bytes": None, "gpu_types": {"a100": 2}}
+    assert body["nominal"] == {
+        "gpus": 8,
+        "cpu_milli": None,
+        "memory_bytes": None,
+        "gpu_types": {"a100": 2},
+        "extended": {"x/y": 1},
+    }
     assert body["lending"]["gpus"] == 0
 
 
@@ -96,7 +126,11 @@ def test_an_invalid_value_names_its_flag(shell: Shell, world: World) -> None:
     assert result.code == 2
     assert "'--gpus': 'many' is not a whole number" in result.err
     assert "next: ganger queue set --help" in result.err
-    for flag, text, expected in (("--weight", "0", "from 1 to 1000"), ("--gpus", ":4", "has no GPU type")):
+    for flag, text, expected in (
+        ("--weight", "0", "from 1 to 1000"),
+        ("--gpus", ":4", "has no GPU type"),
+        ("--extended", "hca:4", "rdma/hca:8"),
+    ):
         result = shell("queue", "set", "nlp", flag, text)
         assert (result.code, expected in result.err) == (2, True)
 

@@ -14,6 +14,7 @@ from ganger.cli.cluster.top import SORTS
 from ganger.cli.exit_codes import USAGE
 from ganger.model.views.overview import GpuSample, RankSample, Samples
 from ganger.model.views.service_views import ExecCommand, JobView
+from ganger.model.views.telemetry_views import GpuTelemetry, History, JobUsage, NodeTelemetry, RankTelemetry
 from tests.cli.conftest import Shell
 from tests.cli.world import T0, World, ended, job, line
 
@@ -46,7 +47,7 @@ def measured(world: World) -> World:
 
 
 def test_top_shows_every_rank(shell: Shell, measured: World) -> None:
-    titles, *rows, _, footer = shell("top", "jobs").out.splitlines()
+    titles, *rows, _, footer = shell("top", "ranks").out.splitlines()
     assert titles.split() == ["JOB", "RANK", "NODE", "DEVICES", "CPU", "MEM", "GPU", "GPU", "MEM"]
     assert [row.split() for row in rows] == [
         ["bert-7f3", "0", "n2", "0", "1.5", "2Gi", "90%", "10Gi/80Gi"],
@@ -56,11 +57,92 @@ def test_top_shows_every_rank(shell: Shell, measured: World) -> None:
     assert footer == "2 jobs use 4.5 CPUs and 6Gi"
 
 
+def test_top_shows_every_job_with_its_least_busy_rank(shell: Shell, measured: World) -> None:
+    titles, *rows, _, footer = shell("top", "jobs").out.splitlines()
+    assert titles.split() == ["JOB", "RANKS", "NODES", "CPU", "MEM", "GPU", "GPU", "MEM", "LEAST"]
+    assert [row.split() for row in rows] == [
+        ["bert-7f3", "2", "1", "3.0", "4Gi", "80%", "20Gi/160Gi", "70%"],
+        ["cv-11", "0", "1", "1.5", "2Gi", "-", "-", "-"],
+    ]
+    assert footer == "2 jobs use 4.5 CPUs and 6Gi"
+
+
+def gpu(device: int, *busy: int | None, temperature_c: int | None = None) -> GpuTelemetry:
+    return GpuTelemetry(
+        device=device,
+        uuid=f"GPU-{device}",
+        name="H100",
+        job=None,
+        pods=(),
+        is_lost=False,
+        busy_permille=busy[-1],
+        memory_used_bytes=None,
+        memory_bytes=None,
+        power_mw=None,
+        power_limit_mw=None,
+        temperature_c=temperature_c,
+        sm_mhz=None,
+        history=history(*busy),
+    )
+
+
+def history(*busy: int | None) -> History:
+    return History(from_ms=T0, step_ms=300_000, busy_permille=busy, memory_bytes=())
+
+
+def test_top_shows_the_last_hour_of_nodes(shell: Shell, measured: World) -> None:
+    measured.telemetry = (
+        NodeTelemetry(node="n1", at_ms=T0, is_silent=False, history=history(None, 0, 500, 1000)),
+        NodeTelemetry(
+            node="n2",
+            at_ms=T0,
+            is_silent=False,
+            history=history(0, 0, 0),
+            gpus=(gpu(0, None, 1000, 1000, temperature_c=61), gpu(1, None, None, 0, temperature_c=70)),
+        ),
+    )
+    titles, n1, n2, *_ = shell("top", "nodes").out.splitlines()
+    assert titles.endswith("TEMP  LAST HOUR")
+    assert n1.split()[-2:] == ["-", "▁▄█"]
+    assert n2.split()[-2:] == ["70C", "█▄"]
+
+
+def test_get_shows_the_usage_of_ranks(shell: Shell, world: World) -> None:
+    ranks = tuple(
+        RankTelemetry(
+            rank=number,
+            node="n2",
+            devices=(number,),
+            duty_permille=duty,
+            busy_permille=(None, duty),
+            memory_used_bytes=10 << 30,
+            power_mw=650_000,
+            temperature_c=61,
+        )
+        for number, duty in enumerate((900, 300))
+    )
+    usage = JobUsage(
+        job="bert-7f3", generation=1, from_ms=T0, step_ms=30_000, duty_permille=600, imbalance_permille=500, ranks=ranks
+    )
+    world.usage = usage
+    lines = shell("get", "bert-7f3", "--usage").out.splitlines()
+    assert lines[0].split() == ["RANK", "NODE", "DEVICES", "DUTY", "GPU", "MEM", "POWER", "TEMP", "HISTORY"]
+    assert lines[2].split() == ["1", "n2", "1", "30%", "10Gi", "650W", "61C", "▃"]
+    assert lines[-1] == "duty cycle 60% over 1m 00s; rank 1 on n2 is 50% below the mean"
+    world.usage = replace(usage, imbalance_permille=20)
+    assert shell("get", "bert-7f3", "--usage").out.splitlines()[-1] == "duty cycle 60% over 1m 00s, all ranks alike"
+    world.usage = replace(usage, duty_permille=None, imbalance_permille=None)
+    assert shell("get", "bert-7f3", "--usage").out.splitlines()[-1].endswith("ganger top ranks")
+    assert json.loads(shell("get", "bert-7f3", "--usage", "-o", "json").out) == json.loads(
+        json.dumps(asdict(world.usage))
+    )
+
+
 def test_top_shows_allocated_gpus_of_nodes(shell: Shell, measured: World) -> None:
     titles, n1, n2, _, footer = shell("top", "nodes", "--once").out.splitlines()
     assert titles.split()[:4] == ["NAME", "STATUS", "GPU(Total)", "GPU(Allocated)"]
-    assert n1.split() == ["n1", "ready", "2", "0", "1.5/8", "2Gi/64Gi", "-", "-"]
-    assert n2.split() == ["n2", "ready", "2", "2", "3.0/8", "4Gi/64Gi", "80%", "20Gi/160Gi"]
+    assert n1.split() == ["n1", "ready", "2", "0", "1.5/8", "2Gi/64Gi", "-", "-", "-", "-"]
+    assert n2.split() == ["n2", "ready", "2", "2", "3.0/8", "4Gi/64Gi", "80%", "20Gi/160Gi", "-", "-"]
     assert footer == "Allocated/Total GPUs of nodes: 2/4 (50%)"
 
 
@@ -71,10 +153,12 @@ def test_top_shows_queues(shell: Shell, measured: World) -> None:
 
 
 def test_top_sorts_by_the_given_key(shell: Shell, measured: World) -> None:
-    *rows, _, _ = shell("top", "jobs", "--sort", "gpu").out.splitlines()[1:]
+    *rows, _, _ = shell("top", "ranks", "--sort", "gpu").out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["bert-7f3", "bert-7f3", "cv-11"]
-    *rows, _, _ = shell("top", "jobs", "--sort", "node").out.splitlines()[1:]
+    *rows, _, _ = shell("top", "ranks", "--sort", "node").out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["cv-11", "bert-7f3", "bert-7f3"]
+    *rows, _, _ = shell("top", "jobs", "--sort", "least").out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["bert-7f3", "cv-11"]
     *rows, _, _ = shell("top", "nodes", "--sort", "mem").out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["n2", "n1"]
 

@@ -31,10 +31,18 @@ CONTEXT = {
     "limits.time_min": "limits: {time: 30d, time_min: X}",
     "stop_when": "stop_when: X\nroles: {chief: {}}",
     "checkpoint.keep_every": "checkpoint: {keep: 3, keep_every: X}",
+    "watch.log.step": "watch: {log: {step: X, loss: a}}",
+    "watch.log.loss": "watch: {log: {step: a, loss: X}}",
+    "watch.log.nan_steps": "watch: {log: {step: a, loss: b, nan_steps: X}}",
     "start_order": "start_order: X\nroles: {ps: {}}",
     "parallel.tp": "nodes: 2\nparallel: {tp: X}",
     "parallel.pp": "nodes: 2\nparallel: {pp: X}",
     "parallel.dp": "nodes: 2\nparallel: {dp: X}",
+    "elastic.step": "nodes: 2..10\nelastic: {step: X}",
+    "elastic.level": "nodes: 2..8\nelastic: {step: 2, level: X}",
+    "elastic.batch.global": "nodes: 2..4\nelastic: {step: 2, batch: {global: X}}",
+    "elastic.batch.policy": "nodes: 2..4\nelastic: {batch: {global: 512, policy: X}}",
+    "warm": "run: python train.py\nwarm: X",
 }
 
 
@@ -47,7 +55,7 @@ def test_every_form_is_described() -> None:
 def test_every_example_is_valid(path: str) -> None:
     example = FORMS[KEYS[path].form][1]
     text = CONTEXT.get(path) or _nested(path)
-    run = "" if path == "run" else "run: x\n"
+    run = "" if text.startswith("run:") else "run: x\n"
     parse_spec(run + text.replace("X", example), "job.yaml")
 
 

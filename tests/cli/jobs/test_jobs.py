@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from ganger.model.job import Limits
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.units import HOUR_MS
 from ganger.model.views.service_views import AttemptView
 from tests.cli.conftest import Shell

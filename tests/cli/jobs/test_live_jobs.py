@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.live import Live, live, place
-from tests.rest.serving import DEADLINE_S
+from tests.rest.serving import DEADLINE_S, wait_until
 
 __all__ = ["live", "place"]
 
@@ -42,6 +42,51 @@ def test_suspend_and_resume(live: Live) -> None:
         result = live(verb, job)
         assert (result.code, result.err) == (4, f"error: {job} has been stopped already\n  next: ganger get {job}\n")
     assert live("priority", job, "high").code == 4
+
+
+SAVES = """
+import sys, time
+from pathlib import Path
+from ganger.train import checkpoint, latest
+start = latest()
+for step in (5, 9):
+    if start is None:
+        with checkpoint(step) as directory:
+            (directory / "model.pt").write_text("x")
+        while not Path(sys.argv[1], f"saved-{step}").exists():
+            time.sleep(0.01)
+print("from", start and start.step, flush=True)
+time.sleep(600)
+"""
+
+
+def test_rollback(live: Live, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SAVES)
+    file = tmp_path / "job.yaml"
+    section = f"checkpoint: {{dir: {tmp_path}/ckpt, grace: 0}}"
+    file.write_text(f"name: bert\nrun: [{sys.executable}, {tmp_path}/train.py, {tmp_path}]\n{section}\n")
+    job = live.submit("-f", str(file))
+    for step in (5, 9):
+        wait_until(lambda step=step: live.json("get", job)["checkpoint_step"] == step, f"step {step} is saved")
+        (tmp_path / f"saved-{step}").touch()
+    live.until_written(job, "from None")
+    early = live("rollback", "bert", "--to", "4")
+    assert (early.code, early.out) == (2, "")
+    assert early.err == (
+        f"error: {job} has no checkpoint of step 4 or before: its oldest checkpoint is of step 5\n"
+        f"  next: ganger events {job}\n"
+    )
+    result = live("rollback", "bert", "--to", "8")
+    assert result.out == f"rolled back {job} to step 8 or before; follow it: ganger events {job}\n"
+    live.until_written(job, "from 5")
+    assert live.json("get", job)["attempts"][1]["resumed_step"] == 5
+    assert f"asked {job} to return to its newest checkpoint until step 8" in live("events", job).out
+    live("stop", job)
+    live.until(job, "stopped")
+    assert f"{job} has been stopped already" in live("rollback", job, "--to", "8").err
+    for step in ("x", "-1", "1.5", "9999999999999"):
+        assert live("rollback", job, "--to", step).code == 2
+    assert live("rollback", job).code == 2
 
 
 def test_a_failure_for_one_job_does_not_affect_the_others(live: Live) -> None:

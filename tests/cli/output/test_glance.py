@@ -41,6 +41,13 @@ def test_few_nodes_are_drawn_gpu_by_gpu() -> None:
     assert lines[-1].split()[6] == "by", "its start is reserved at the end of A"
 
 
+def test_a_fragmented_rack_is_named() -> None:
+    film = Film(dynamic, "r1/n1:AA.. r1/n2:BB.. r2/n3:.... A,time=1h B,time=1h", "")
+    lines = text(overview_of(film))
+    assert "largest gang in the cluster now: 1, defragmented: 2 nodes with 4 GPUs" in lines
+    assert not any("largest gang" in line for line in text(overview_of(Film(dynamic, "r1/n1:AA.. A,time=1h", ""))))
+
+
 def test_more_nodes_are_drawn_as_one_character_each() -> None:
     row = " ".join(
         f"r{index // 20}/n{index:02}:{'AAAA' if index < 10 else 'B...' if index < 15 else '....'}"

@@ -18,7 +18,9 @@ from ganger.cli.output.messages import (
     waiting_message,
 )
 from ganger.cli.output.print_output import format_age, format_clock, format_time, shell_quote
-from ganger.model.job import Checkpoint, GpuRequest, Resources, Retry, Role
+from ganger.model.job import GpuRequest, Resources, Role
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.retry_spec import Retry
 from ganger.model.views.service_views import AttemptView, Ledger, Loss
 from tests.cli.world import REASON, SPEC, T0, WIDE, job
 
@@ -116,16 +118,56 @@ def test_the_plan_hints_at_torch_only_for_plain_python_jobs() -> None:
     assert len(plan_lines("x", asdict(replace(plain, run="./solver")), "now")) == 2
 
 
-@pytest.mark.parametrize("run", ["torchrun --nnodes=1:2 t.py", ("torchrun", "--nnodes", "1:2", "t.py")])
-def test_the_plan_shows_the_nodes_taken_from_a_range(run: str | tuple[str, ...]) -> None:
-    spec = replace(WIDE, framework="torchrun", run=run, nodes=2)
-    result = plan_lines("x", asdict(spec), "now")[-1].strip()
-    assert result in [
-        f"--nnodes{sign}1:2 is elastic, and a job's size is fixed: it starts with exactly 2 nodes; for fewer: --nodes N"
-        for sign in " ="
-    ]
-    for other_spec in (replace(spec, nodes=1), replace(spec, framework="plain"), replace(spec, run="torchrun t.py")):
-        assert "--nnodes" not in "".join(plan_lines("x", asdict(other_spec), "now"))
+@pytest.mark.parametrize(
+    ("framework", "run", "nodes", "lines"),
+    [
+        ("torchrun", "torchrun --nnodes=1:2 t.py", "1..2", ["--nnodes=1:2: taken as --nodes 1..2; RESIZES"]),
+        ("torchrun", ("torchrun", "--nnodes", "1:2", "t.py"), "1..2", ["--nnodes 1:2: taken as --nodes 1..2; RESIZES"]),
+        ("torchrun", "torchrun --nnodes 1:4 t.py", "2", ["--nnodes 1:4 is not used: --nodes 2 takes precedence"]),
+        ("torchrun", "torchrun --nnodes 1:4 t.py", "2..4", ["--nnodes 1:4 is not used: --nodes 2..4 takes precedence"]),
+        (
+            "torchrun",
+            "torchrun --nnodes 1:2 --rdzv-id 7 --rdzv_backend=c10d t.py",
+            "1..2",
+            ["--nnodes 1:2: taken as --nodes 1..2; RESIZES", "--rdzv-id, --rdzv_backend: without effect; OURS"],
+        ),
+        ("torchrun", "torchrun t.py", "1..2", []),
+        ("plain", "torchrun --nnodes=1:2 t.py", "1..2", []),
+        (
+            "paddle",
+            "python -m paddle.distributed.launch --nnodes=2:3 t.py",
+            "2..3",
+            ["--nnodes=2:3: taken as --nodes 2..3; RESIZES"],
+        ),
+        (
+            "deepspeed",
+            "deepspeed --elastic_training t.py",
+            "1..3",
+            ["--elastic_training: taken as --nodes 1..3; RESIZES"],
+        ),
+        (
+            "deepspeed",
+            "deepspeed --elastic_training t.py",
+            "3",
+            ["--elastic_training is not used: --nodes 3 takes precedence"],
+        ),
+        (
+            "horovod",
+            "horovodrun --min-np 2 --max-np 4 --host-discovery-script x python t.py",
+            "2..4",
+            ["--max-np 4: taken as --nodes 2..4; RESIZES", "--host-discovery-script: without effect; OURS"],
+        ),
+    ],
+)
+def test_the_plan_says_what_became_of_the_range_of_a_launcher(
+    framework: str, run: str | tuple[str, ...], nodes: str, lines: list[str]
+) -> None:
+    low, _, high = nodes.partition("..")
+    spec = replace(WIDE, framework=framework, run=run, nodes=int(low), max_nodes=int(high) if high else None)
+    words = {"RESIZES": "ganger resizes the job by a new attempt", "OURS": "ganger sets the membership"}
+    wanted = [line.replace(word, text) for line in lines for word, text in words.items() if word in line] or lines
+    said = [line.strip() for line in plan_lines("x", asdict(spec), "now")[2:]]
+    assert [line for line in said if line.startswith("--")] == wanted
 
 
 @pytest.mark.parametrize(
@@ -184,6 +226,8 @@ def test_the_size_lists_each_role() -> None:
     }
     alone = replace(SPEC, run=(), roles=roles)
     assert size(asdict(alone)) == "2 ps, 1 CPU + 1 chief x 8 H100"
+    assert size(asdict(replace(WIDE, spares=1))) == "2 nodes and 1 spare x 2 H100"
+    assert "2..3 nodes x 2 H100  4..6 processes, " in plan_lines("x", asdict(replace(WIDE, max_nodes=3)), "now")[0]
     assert size(asdict(replace(WIDE, roles=roles))) == "2 nodes x 2 H100 + 2 ps, 1 CPU + 1 chief x 8 H100"
     assert (
         plan_lines("x", asdict(alone), "now")[0]
@@ -239,13 +283,18 @@ def test_a_range_of_starts_is_neither_past_nor_after_the_reserved_start(latest_s
 def test_a_dry_run_names_what_it_would_preempt() -> None:
     """Check the words for more jobs than are listed, some with a notice, and for one without unsaved work."""
     preempted = [
-        {"job": f"train-{n}", "rule": "guarantee", "notice_ms": 1000 * n, "unsaved_ms": 60_000} for n in range(5)
+        {"job": f"train-{n}", "rule": "guarantee", "notice_ms": 1000 * n, "unsaved_ms": 60_000, "nodes": 0}
+        for n in range(5)
     ]
     plan = {"starts_now": False, "preempted": preempted, "reason": None, "forecast": None}
     assert dry_run_start_text(plan, T0) == (
         "would preempt train-0, train-1, train-2 and 2 more (guarantee; up to 4.0s of notice; 5m 00s of unsaved work)"
     )
-    last = {"job": "a", "rule": "priority", "notice_ms": 0, "unsaved_ms": 0}
+    shrunk = {"job": "b", "rule": "surplus", "notice_ms": 0, "unsaved_ms": 0, "nodes": 2}
+    assert dry_run_start_text(plan | {"preempted": [shrunk]}, T0) == (
+        "would shrink b by 2 nodes (surplus; without a notice; no unsaved work)"
+    )
+    last = {"job": "a", "rule": "priority", "notice_ms": 0, "unsaved_ms": 0, "nodes": 0}
     assert dry_run_start_text(plan | {"preempted": [last]}, T0) == (
         "would preempt a (priority; without a notice; no unsaved work)"
     )

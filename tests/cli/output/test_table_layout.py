@@ -83,6 +83,7 @@ COMMANDS = [
     *(
         "top --once",
         "top jobs --once",
+        "top ranks --once",
         "top nodes --once",
         "top queues --once",
         "report",

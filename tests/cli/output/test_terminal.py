@@ -78,7 +78,7 @@ def test_every_value_of_a_queue_is_shown_in_80_columns(shell: Shell, world: Worl
 def test_an_explanation_is_wrapped_at_words(shell: Shell, world: World) -> None:
     world.add(job("bert-7f3", spec=WIDE, state="pending", nodes=(), started_ms=None, sentence=REASON.sentence))
     narrow, wide = (
-        re.sub(r"\x1b\[[0-9;]*m| *\r", "", on_terminal("explain", "bert-7f3", columns=columns))
+        re.sub(r"\x1b\[[0-9;]*m| *\r|\b\d\d:\d\d:\d\d", "", on_terminal("explain", "bert-7f3", columns=columns))
         for columns in (44, 2_000)
     )
     assert max(map(len, narrow.splitlines())) <= 44 < max(map(len, wide.splitlines()))

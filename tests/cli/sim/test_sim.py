@@ -159,11 +159,16 @@ def test_speeds_by_type_of_gpu_and_the_load_change_a_run(shell: Shell, trace: Pa
     assert "line 3: b: a job without a model on 4 GPUs" in said
     card = json.loads(shell(*words, "--load-scale", "2", "-o", "json").out)["scorecard"]
     assert card["jct_ms"]["mean"] == (180_000 + 180_000 + 121_000) / 3
+    typed = ("--gpu-type", "k80", "--recorded-on", "v100")
     for more, what in (
         (("--gpu-type", "k80"), "--throughputs and --recorded-on need each other"),
         (("--gpu-type", "k80", "--recorded-on", "a100"), "has no throughputs on a100"),
         (("--recorded-on", "v100"), "--throughputs needs the type of the nodes' GPUs"),
         (("--gpu-type", "k80", "--recorded-on", "v100", "--load-scale", "0"), "load '0' is not a number from"),
+        ((*typed, "--elastic", "2"), "share '2' is not a number from 0 to 1"),
+        ((*typed, "--elastic", "0.5", "--elastic-max", "1"), "size '1' is not a number above 1"),
+        ((*typed, "--elastic-max", "3"), "--elastic-max needs the share of the jobs that are elastic"),
+        ((*typed, "--save", "10s"), "--save is the time of a save in the notice of a stop, of which there is none"),
     ):
         refused = shell(*asked, *more)
         assert refused.code == 2

@@ -55,6 +55,19 @@ def test_rows_of_faults_that_are_broken_are_counted_and_named(
     }
 
 
+def test_a_note_counts_against_a_node_and_takes_none_away(shell: Shell, asked: tuple[str, ...], tmp_path: Path) -> None:
+    faults, log = tmp_path / "faults.csv", tmp_path / "log.jsonl"
+    faults.write_text(HEADER + "n1,0.01,0.01,note,xid_63,a row was remapped\n")
+    result = shell(*asked, "--faults", str(faults), "--log", str(log), "-o", "json")
+    assert json.loads(result.out)["faults"]["outages"] == 0
+    assert log.read_text().count("node_faulty") == 1
+    faults.write_text(HEADER + "m1,0.01,0.01,note,xid_63,a row was remapped\n")
+    refused = shell(*asked, "--faults", str(faults))
+    assert refused.code != 0
+    assert "m1" in refused.err
+    assert "name a node from n0 to n2" in refused.err
+
+
 def test_a_record_of_faults_that_breaks_off_is_refused(shell: Shell, asked: tuple[str, ...], tmp_path: Path) -> None:
     cut = tmp_path / "faults.csv.gz"
     cut.write_bytes(gzip.compress((HEADER + GOOD * 50).encode())[:-20])

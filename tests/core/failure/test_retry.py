@@ -12,7 +12,8 @@ from ganger.core.state.time_accounting import Account
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed
 from ganger.model.evidence import PythonError, RankEnd, RuleMatch
-from ganger.model.job import GangState, Job, JobSpec, Origin, Retry, Role, Rule
+from ganger.model.job import GangState, Job, JobSpec, Origin, Role
+from ganger.model.job_sections.retry_spec import Retry, Rule
 
 EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}
 SHARES = (NodeShare("n1", (0,)), NodeShare("n2", (1,)))
@@ -49,6 +50,7 @@ def elsewhere_decision(pause_ms: int) -> RetryDecision:
         (1, {"retries": Retries(used=1)}, Cause.RANK_FAILED, EXIT, None),
         (0, {}, Cause.RANK_FAILED, SIGNAL, None),
         (0, {}, Cause.NODE_LOST, SETUP, elsewhere_decision(0)),
+        (0, {"attempt": replace(RUNNING, vacates="n1")}, Cause.RANK_FAILED, SIGNAL, retry_decision(0, counts=False)),
         (0, {}, Cause.LAUNCHER_LOST, SETUP, retry_decision(0, counts=False)),
         (0, {}, Cause.PORT_BUSY, EXIT, retry_decision(0, counts=False)),
         (0, {"retries": Retries(attempts_without_progress=1)}, Cause.NODE_LOST, SETUP, elsewhere_decision(2_000)),

@@ -10,14 +10,16 @@ import pytest
 
 from ganger.controller.object_log import ObjectLog, ObjectSink
 from ganger.core.fold.fold import fold
+from ganger.core.state.gang import class_text
 from ganger.core.state.state import State
 from ganger.engine.eventlog import event_log as logs
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.eventlog.projection import Projection, project
 from ganger.errors import RequestError
 from ganger.model import event as e
-from ganger.model.decision import Cause, Plan, Stop
+from ganger.model.decision import Cause, Plan, Stop, Wait
 from ganger.model.event import Stamped
+from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.ports import JobFilter
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.scenes import folded, job, listed_states, played, raw, serve
@@ -263,6 +265,35 @@ def test_a_controller_restores_from_its_newest_snapshot(tmp_path: Path, monkeypa
     loop = played(world_of(script), log, script.policy, script.until_ms)
     log._writer.execute("DELETE FROM event WHERE seq <= (SELECT min(seq) FROM snapshot)")
     assert raw(log.restore()) == raw(loop.copy())
+
+
+def test_a_reason_that_reads_the_same_is_not_written_again(tmp_path: Path) -> None:
+    """Of a class with 50,000 jobs each write holds up all others: the limit of a reason is not in its sentence."""
+    state, written = State(), list[str]()
+    sink = ObjectSink(write_status=lambda name, status, *, soon: written.append(f"{name} {status.get('message', '')}"))
+    log = ObjectLog(tmp_path / "g.db", state.image(), sink)
+
+    def write(event: e.Event) -> list[str]:
+        written.clear()
+        row = Stamped(state.seq + 1, 1_000, event)
+        log.append([row], [project(gang, row.at_ms) for gang in fold(state, row)])
+        log.snapshot(state)
+        return sorted(written)
+
+    def wait(limit: int, holder: str) -> e.Event:
+        (key,) = map(class_text, state.pending.classes)
+        reason = PendingReason(code=ReasonCode.NO_CAPACITY, resource="nodes", need=1, limit=limit, holders=(holder,))
+        return e.Decided(
+            plan=Plan(as_of=state.seq, decisions=(Wait(gang_class=key, reason=reason),)), policy="fifo", version="t"
+        )
+
+    for name in ("a", "b"):
+        assert write(e.Submitted(job=job(name))) == [f"{name} "]
+    sentence = "waiting for 1 node: 0 nodes free now; held by"
+    assert write(wait(5, "x")) == [f"a {sentence} x", f"b {sentence} x"]
+    assert write(wait(4, "x")) == []
+    assert write(e.Submitted(job=job("c"))) == [f"c {sentence} x"]
+    assert write(wait(3, "y")) == [f"a {sentence} y", f"b {sentence} y", f"c {sentence} y"]
 
 
 # -- readers beside the writer -----------------------------------------------------------------------------------------

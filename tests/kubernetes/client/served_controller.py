@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.kubernetes.binding import CRD, OFFER, Controlled, controller
-from ganger.controller.assembly import ObjectService
+from ganger.controller.durable.store import DirectoryStore, StoreError
+from ganger.controller.durable.stored_code import StoredCode
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
+from ganger.controller.object_service import ObjectService, ServedStore
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.token_review import identity_of
 from ganger.gang_jobs.controller_tokens import (
@@ -59,6 +61,8 @@ class ServedController:
         self.folder, self.api, self.space, self._loop = folder, api, space, loop
         self.users: dict[str, tuple[str, ...]] = {}
         self.controlled: Controlled
+        self.code: StoredCode
+        self.store_errors: list[StoreError] = []
         self.logs: dict[str, str] = {}
         """Output of containers by pod."""
         self.controller_is_away = self.guards_exec = False
@@ -118,15 +122,15 @@ class ServedController:
 
 
 @contextmanager
-def served(folder: Path, space: str = "ganger-system") -> Iterator[ServedController]:
-    """Run a cluster with ada, who may query the controller."""
+def served(folder: Path, space: str = "ganger-system", *, has_store: bool = False) -> Iterator[ServedController]:
+    """Run a cluster with ada, who may query the controller; it has a durable store, if wanted, in `store`."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     open_ = AsyncExitStack()
     try:
         served_system = asyncio.run_coroutine_threadsafe(
-            open_.enter_async_context(_running(folder, space)), loop
+            open_.enter_async_context(_running(folder, space, has_store=has_store)), loop
         ).result(60)
         served_system.let_in("ada")
         yield served_system
@@ -138,7 +142,7 @@ def served(folder: Path, space: str = "ganger-system") -> Iterator[ServedControl
 
 
 @asynccontextmanager
-async def _running(folder: Path, space: str) -> AsyncIterator[ServedController]:
+async def _running(folder: Path, space: str, *, has_store: bool) -> AsyncIterator[ServedController]:
     async with FakeApi(kubelet=True) as api:
         for index in range(NODES):
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
@@ -151,11 +155,17 @@ async def _running(folder: Path, space: str) -> AsyncIterator[ServedController]:
             following = asyncio.create_task(policies.run())
             async with controller(access, folder, policies) as system:
                 served_system.controlled = system
-                to_be = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes)
+                to_be = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster)
                 jobs = GangJobReconciler(to_be, system.backend.status_writer.update, [], NO_CODE, system.observed)
                 system.backend.watch_jobs(jobs.changed)
                 heeding = asyncio.create_task(policies.reconcile(system.loop, lambda _: jobs.retry_refused()))
-                _answer(served_system, ObjectService(system.loop, system.log, system.backend, Home(folder / "home")))
+                home = Home(folder / "home")
+                store = DirectoryStore(folder / "store") if has_store else None
+                served_system.code = StoredCode(home.code, store, system.backend.job, served_system.store_errors.append)
+                service = ObjectService(
+                    system.loop, system.log, system.backend, home, ServedStore(served_system.code, tuple)
+                )
+                _answer(served_system, service)
                 try:
                     yield served_system
                 finally:
@@ -188,7 +198,7 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
     async def may(request: Request, user: str) -> Answer:
         review = json.loads(request.body)["spec"]["resourceAttributes"]
         rights = served_system.users.get(user, ())
-        allowed = review["resource"] != "gangjobs" or review["verb"] in rights
+        allowed = review["resource"] != "gangjobs" or review["verb"] in ("create", *rights)
         if review["resource"] == "pods":
             allowed = f"{review['verb']} {review['subresource']}" in rights or not served_system.guards_exec
         return 201, json.dumps({"status": {"allowed": allowed}}).encode()

@@ -86,7 +86,7 @@ def test_elements(system: ServedController, array: str) -> None:
         (["wait", f"{array}[0]", "--timeout", "1s"], 124, "has not ended within 1s: ganger --context fakeapi get"),
         (["priority", f"{array}[0]", "high"], 4, "by itself"),
         (["logs", array, "--all", "--rank", "1"], 2, "are mutually exclusive"),
-        (["logs", array, "--stacks"], 2, "stacks of a job are not available from its pods"),
+        (["logs", f"{array}[0]", "--stacks"], 3, "no stacks of"),
     ):
         result = system.ganger(*arguments)
         assert (result.returncode, output in result.stderr) == (code, True), result
@@ -163,6 +163,25 @@ def test_why_a_job_waits(system: ServedController, array: str) -> None:
     assert (explanation["state"], explanation["job"], explanation["position"] is None) == ("pending", name, False)
     explanation = record(system.ganger("explain", f"{name}.default", "-o", "json", caller="eve"))
     assert (explanation["state"], explanation["position"]) == ("pending", None)
+    assert system.ganger("stop", name).returncode == 0
+    system.wait(name, "Stopped")
+
+
+def test_where_the_time_of_a_start_went_is_in_explain(system: ServedController) -> None:
+    name = system.ganger("submit", "--cpu", "1", "--name", "pulls", "--", "x").stdout.strip()
+    system.wait(name, "Starting", "Running")
+    assert "start-up" not in system.ganger("explain", name).stdout
+    startup = {"attempt": 1, "node": "n1", "seconds": 45, "preparationSeconds": 2, "initSeconds": 0, "imageSeconds": 43}
+
+    def report() -> None:
+        job: Any = system.api.get("gangjobs", name)
+        system.api.put(job | {"status": job["status"] | {"startup": startup}})
+
+    system.does(report)
+    text = "  start-up of attempt 1: 45s on n1 (volumes and network 2s, image 43s)\n"
+    assert text in system.ganger("explain", name).stdout
+    assert record(system.ganger("explain", name, "-o", "json"))["startup"] == startup
+    assert record(system.ganger("explain", name, "-o", "json", caller="eve"))["startup"] == startup
     assert system.ganger("stop", name).returncode == 0
     system.wait(name, "Stopped")
 
@@ -254,7 +273,6 @@ def test_a_job_that_is_rejected_has_ended(system: ServedController) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["top", "jobs"], "kubectl --context fakeapi top pod -l ganger.dev/job"),
         (["node", "fail", "n0"], "ganger --context fakeapi node drain n0"),
         (["node", "maintenance"], "ganger --context fakeapi node drain NODE"),
         (["policy", "apply", "--version", "1", "--force"], "kubectl get queues,schedulingpolicies"),

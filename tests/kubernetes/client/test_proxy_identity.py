@@ -18,12 +18,15 @@ def gate() -> Any:
 
     @app.get("/api/v1/events")
     @app.get("/api/v1/report")
+    @app.get("/api/v1/code/{digest}")
+    @app.put("/api/v1/code/{digest}")
     @app.post("/api/v1/jobs")
+    @app.post("/api/v1/defrag")
     def answer() -> str:
         return "answered"
 
     async def identify(token: str) -> CallerIdentity:
-        return CallerIdentity(token, sees_all=False)
+        return CallerIdentity(token, sees_all=False, submits=("ml",))
 
     return ProxyIdentity(app, app, identify, OWNERS.get, header=HEADER, dry_run_parameter=DRY_RUN)
 
@@ -37,6 +40,13 @@ def gate() -> Any:
         ("GET", "/events", 403),
         ("GET", "/report?user=ada", 200),
         ("GET", "/report?user=ada&user=", 403),
+        ("POST", "/defrag", 403),
+        *[
+            (method, f"/code/{'0' * 64}{query}", status)
+            for method in ("GET", "PUT")
+            for query, status in (("?namespace=ml", 200), ("?namespace=other", 403), ("", 403))
+        ],
+        ("PUT", f"/code/{'0' * 64}?namespace=ml&namespace=other", 403),
         ("POST", f"/jobs?{DRY_RUN}=plan", 200),
         ("POST", f"/jobs?{DRY_RUN}=plan&{DRY_RUN}=", 403),
     ],

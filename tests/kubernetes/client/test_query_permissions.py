@@ -190,15 +190,21 @@ def test_a_ticket_serves_no_other_user_and_no_other_account(system: Controlled) 
 
 
 def test_a_ticket_of_an_administrator_requires_that_right_in_its_namespace(ganger: Typed, system: Controlled) -> None:
-    def ticket(name: str, *namespaces: str) -> str:
+    def ticket(name: str, *namespaces: str, right: str = "administers") -> str:
         user = f"system:serviceaccount:{system.namespace}:{name}"
-        audiences = "controller", f"user/{user}", *(f"administers/{namespace}" for namespace in namespaces)
+        rights = (f"{right}/{namespace}" if namespace != "*" else "administers-all" for namespace in namespaces)
+        audiences = "controller", f"user/{user}", *rights
         words = (f"--as={user}", *(f"--audience=ganger.dev/{audience}" for audience in audiences))
         return system.on.kubectl("create", "token", "ganger-caller", "--namespace", OWN, *words)
 
     assert ticket("asker")
     assert ticket("chief", system.namespace)
-    for name, namespaces in (("asker", (system.namespace,)), ("asker", ("",)), ("chief", (system.namespace, "more"))):
+    assert ticket("chief", "*")
+    assert ticket("chief", system.namespace, right="submits")
+    with pytest.raises(subprocess.CalledProcessError):
+        ticket("asker", system.namespace, right="submits")
+    refused = ("asker", (system.namespace,)), ("asker", ("",)), ("chief", (system.namespace, "more")), ("asker", ("*",))
+    for name, namespaces in refused:
         with pytest.raises(subprocess.CalledProcessError):
             ticket(name, *namespaces)
 

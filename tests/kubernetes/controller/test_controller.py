@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ganger.backends.kubernetes.foreign.gang_kinds import KINDS, PARENTS
 from ganger.client import ClientError
 from tools.controlled import OVER, OWN, Controlled, controlled, printed
 from tools.testcluster import BASE_IMAGE, Cluster
@@ -65,11 +66,31 @@ def test_a_killed_controller_loses_nothing_and_doubles_nothing(controlled: Contr
     assert controlled.wait("late", *OVER)["phase"] == "Succeeded"
 
 
-def test_a_controller_that_comes_up_elsewhere_is_found_by_the_launchers(controlled: Controlled) -> None:
+def test_a_standby_takes_over_from_one_that_ends_or_is_killed_and_is_found_by_the_launchers(
+    controlled: Controlled, tmp_path: Path
+) -> None:
+    controlled.submit("ended", run="echo told")
     controlled.submit("found", nodes=2, run="until test -e go; do sleep 0.2; done")
+    controlled.wait("ended", *OVER)
     controlled.wait("found", "Running")
-    controlled.end(kill=True)
-    controlled.start(elsewhere=True)
+    other = Controlled(controlled.on, tmp_path)
+    other.store = controlled.store
+    try:
+        other.stand_by()
+        status, body = other.get("/api/v1/jobs")
+        assert (status, json.loads(body)["code"]) == (http.HTTPStatus.SERVICE_UNAVAILABLE, "not_leader")
+        assert " leads" in json.loads(body)["detail"]
+        controlled.end()
+        until(other.serves, f"the standby to serve: {other.log}")
+        controlled.stand_by()
+        other.end(kill=True)
+        until(controlled.serves, f"the next standby to serve: {controlled.log}")
+    finally:
+        other.end(kill=True)
+    job = f"ended.{controlled.namespace}"
+    until(lambda: controlled.client.job(job)["attempts"], "the history of earlier controllers")
+    controlled.kubectl("delete", "pods", "-l", "ganger.dev/job=ended")
+    until(lambda: "told" in query(controlled, f"/jobs/{job}/logs"), "the log of a pod that is gone")
     for pod in controlled.pods("found"):
         controlled.kubectl("exec", pod, "--", "touch", "/ganger/work/go")
     status = controlled.wait("found", *OVER)
@@ -142,6 +163,7 @@ def test_a_deleted_job_stops(controlled: Controlled) -> None:
     controlled.wait("gone", "Running")
     controlled.kubectl("delete", "gangjob", "gone")
     until(lambda: not controlled.pods("gone"), "its pods to go")
+    assert "gangjob.ganger.dev/gone\n" not in controlled.kubectl("get", "gangjobs", "-o", "name")
 
 
 def test_a_job_is_stopped_and_suspended_by_its_spec(controlled: Controlled) -> None:
@@ -256,8 +278,7 @@ def test_a_drained_job_says_so_and_its_events_tell_its_life(controlled: Controll
     (node,) = controlled.wait("moved", "Running")["nodes"]
     row = controlled.kubectl("get", "gangjob", "moved", "--no-headers").split()
     assert row[:3] == ["moved", "Running", "default"], "the column of the queue is filled"
-    drain = ("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
-    controlled.on.kubectl(*drain, "--pod-selector", "ganger.dev/job=moved")
+    controlled.drain(node, "moved")
     try:
         assert controlled.wait("moved", *OVER)["phase"] == "Succeeded"
     finally:
@@ -275,6 +296,29 @@ def test_a_drained_job_says_so_and_its_events_tell_its_life(controlled: Controll
     assert reasons()["Drained"] == f"attempt 1: its node {node} is drained"
     until(lambda: reasons()["Scheduled"].startswith("attempt 2: starts on"), "the event of its second start")
     assert f"its node {node} is drained" in controlled.kubectl("describe", "gangjob", "moved")
+
+
+def test_a_job_is_resized_by_its_object(controlled: Controlled) -> None:
+    run = "echo $GANGER_RANK of $WORLD_SIZE; test $GANGER_ATTEMPT = 4 || exec sleep 600"
+    controlled.submit("scaled", nodes="1..2", run=run)
+    controlled.wait("scaled", "Running")
+    for attempt, size in ((1, 2), (2, 1), (3, 2), (4, 1)):
+        if attempt > 1:
+            controlled.kubectl("patch", "gangjob", "scaled", "--type=merge", "-p", f'{{"spec": {{"scale": {size}}}}}')
+        names = {f"scaled-{attempt}-{index}" for index in range(size)}
+
+        def lines(names: set[str] = names, attempt: int = attempt) -> set[str]:
+            status = controlled.status("scaled")
+            if status["generation"] != attempt or status["phase"] not in ("Running", *OVER):
+                return set()
+            pods = controlled.pods("scaled")
+            if any(pods[name]["status"]["phase"] == "Running" for name in pods.keys() - names):
+                return set()  # the launchers of the attempt before have said that its ranks are gone, and end
+            return {line for name in names for line in controlled.kubectl("logs", name).splitlines() if line[0] == "["}
+
+        wanted = {f"[{rank}] {rank} of {size}" for rank in range(size)}
+        until(lambda lines=lines, wanted=wanted: lines() == wanted, f"{size} ranks in attempt {attempt}")
+    assert controlled.wait("scaled", *OVER)["phase"] == "Succeeded"
 
 
 def test_a_local_volume_takes_a_job_to_its_node_and_is_bound_with_it(controlled: Controlled, tmp_path: Path) -> None:
@@ -375,8 +419,8 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
         link.request("GET", "/api/v1/fit", headers={"Ganger-Authorization": f"Bearer {ticket}"})
         assert link.getresponse().status == http.HTTPStatus.OK
     families = text_string_to_metric_families(query(controlled, "/metrics"))
-    (requests,) = (family for family in families if family.name == "ganger_api_requests")
-    used = {sample.labels["request"] for sample in requests.samples if sample.name.endswith("_total")}
+    (sent,) = (family for family in families if family.name == "ganger_api_requests")
+    used = {sample.labels["request"] for sample in sent.samples if sample.name.endswith("_total")}
     granted = {
         f"{verb} {resource}{'.' if group else ''}{group}"
         for manifest in printed()
@@ -389,9 +433,31 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     }
     # Applying uses a patch, and the API server requires both permissions; a pod is read after a conflict of its name,
     # and deleted where no launcher of it is connected; a Secret is applied where there is one; the queues that always
-    # exist have objects already; code is removed after an hour (test_code_archives).
+    # exist have objects already; code is removed after an hour (test_code_archives);
+    # a controller outside the cluster has no pod to label (test_deployment). No gang of another program is read or
+    # suspended here (test_gangs_of_operators), nor a network (test_rails_real), no devices are claimed
+    # (test_devices_real), no nodes are requested or protected (tests/kubernetes/autoscaling) or locked
+    # (test_hami_locks), no TrainingJob is run (test_training_jobs_real), and no large code comes from git, by a command
+    # in a pod (tests/kubernetes/durable).
     unseen = {"create queues.ganger.dev", "create configmaps", "create secrets", "patch secrets", "get pods"}
-    unseen |= {"delete pods", "delete configmaps", "create events", "patch persistentvolumeclaims"}
+    unseen |= {"patch pods", "delete pods", "delete configmaps", "create events", "patch persistentvolumeclaims"}
+    unseen |= {f"patch resourceclaims{part}.resource.k8s.io" for part in ("", "/status", "/binding")}
+    unseen |= {"get resourceclaims.resource.k8s.io", "get nodes", "patch nodes"}
+    unseen |= {"get pods/exec", "create pods/exec"}
+    unseen |= {f"{verb} network-attachment-definitions.k8s.cni.cncf.io" for verb in ("list", "watch")}
+    unseen |= {"get configmaps", "create jobs.batch", "delete jobs.batch"}  # hooks: tests/kubernetes/repair
+    unseen.add("patch networkprofiles/status.ganger.dev")
+    unseen.add("patch customresourcedefinitions/status.apiextensions.k8s.io")  # test_definitions_upgrade
+    unseen |= {f"{verb} gangjobs.ganger.dev" for verb in ("create", "patch", "administer")}
+    for plural in ("trainingjobs", "scaleins", "scaleouts"):
+        unseen |= {f"{verb} {plural}.kai.alibabacloud.com" for verb in ("list", "watch")}
+        unseen.add(f"patch {plural}/status.kai.alibabacloud.com")
+    requests = ("provisioningrequests.autoscaling.x-k8s.io", "podtemplates")
+    unseen |= {f"{verb} {resource}" for verb in ("list", "create", "delete") for resource in requests}
+    for kind in (*KINDS, *PARENTS.values()):
+        if kind.resource is not None:
+            verbs = ("get", "list", "patch") if kind.suspend else ("get",)
+            unseen |= {f"{verb} {kind.resource.plural}.{kind.resource.group}" for verb in verbs}
     assert {item for item in used if "/apis/" not in item} | unseen == granted
 
 

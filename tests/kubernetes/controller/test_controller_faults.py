@@ -15,7 +15,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
 from ganger.model.event import StopRequested, Submitted
-from ganger.model.job import Retry
+from ganger.model.job_sections.retry_spec import Retry
 from tests.kubernetes.policy.test_policy_objects import definition, following, in_force, queue
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop

@@ -70,7 +70,7 @@ def silent_s(system: Controlled) -> float:
     """Return the silence of the watch of pods, from the metrics."""
     return next(
         item for item in system.backend.backend_metrics() if item.name == "ganger_watch_silence_seconds"
-    ).values["pods"]
+    ).values["pods",]
 
 
 def uids(api: FakeApi) -> set[str]:

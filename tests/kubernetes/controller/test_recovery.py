@@ -6,7 +6,6 @@ cluster is this file's own, since parts of it are killed. Deleted pods: test_con
 """
 
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -16,11 +15,8 @@ from typing import Any
 import pytest
 
 from tools.controlled import OVER, ROOT_PODS, Controlled, controlled
-from tools.testcluster import Unavailable, cluster
-from tools.testcluster.cluster import require_built
+from tools.testcluster import Cluster
 from tools.testcluster.waiting import until
-
-pytestmark = pytest.mark.cluster  # of its own
 
 API_OUTAGE_S = 31  # more than a kubelet's grace period in a test cluster
 STEPS = """
@@ -44,6 +40,27 @@ while train.world().attempt == 1:
     time.sleep(0.2)
 """
 
+HANGS = """
+import os, signal, time
+from pathlib import Path
+from ganger import train
+
+world = train.world()
+mine, other = (Path(os.environ["STEPS"]) / f"{world.attempt}-{rank}" for rank in (world.rank, 1 - world.rank))
+
+def wait_for_other(step):
+    while not other.exists() or int(other.read_text() or 0) < step:
+        time.sleep(0.02)
+
+for step in range(1, 40):
+    if (world.attempt, world.rank, step) == (1, 1, 20):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    mine.write_text(str(step))
+    wait_for_other(step)
+    train.report(step=step)
+    time.sleep(0.05)
+"""
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -51,16 +68,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def system(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
-    try:
-        require_built()
-    except Unavailable as error:
-        pytest.skip(str(error))
-    with (
-        cluster(f"recovery-{os.getpid()}", nodes=2) as own,
-        controlled(own, tmp_path_factory.mktemp("controller")) as system,
-        system.policy(pods=ROOT_PODS),
-    ):
+def system(own_cluster: Cluster, saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
+    folder = tmp_path_factory.mktemp("controller")
+    with controlled(own_cluster, folder) as system, system.policy(pods=ROOT_PODS):
         system.lend("saved", saved)
         yield system
 
@@ -119,6 +129,34 @@ def test_what_runs_on_without_its_kubelet_goes_on_until_its_node_is_gone_too(sys
     assert system.status("orphan")["nodes"] != [node]
     system.on.start(node)
     system.on.wait_nodes()
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_rank_that_hangs_is_named_and_its_gang_starts_again_elsewhere(
+    system: Controlled, saved: Path, nodes: int
+) -> None:
+    steps, name = saved / f"steps-{nodes}", f"hanging-{nodes}"
+    steps.mkdir()
+    system.submit(
+        name,
+        run=["python3", "-c", HANGS],
+        nodes=nodes,
+        nproc_per_node=2 // nodes,
+        env={"STEPS": str(steps)},
+        volumes=[{"name": "saved", "path": str(saved)}],
+        limits={"hang_time": "5s"},
+    )
+    status = system.wait(name, *OVER)
+    before, after = system.client.job(f"{name}.{system.namespace}")["attempts"]
+    assert (status["phase"], status["generation"]) == ("Succeeded", 2), status
+    assert "rank 1" in before["sentence"], before
+    assert "has been stopped (state T" in before["sentence"], before
+    if nodes == 1:
+        assert before["nodes"] != after["nodes"]
+    groups = system.client.stacks(f"{name}.{system.namespace}", 1)["groups"]
+    assert [(group["ranks"], group["states"]) for group in groups if 1 in group["ranks"]] == [([1], ["stopped"])]
+    (waits,) = (group["frames"] for group in groups if group["ranks"] == [0])
+    assert any(frame.startswith("wait_for_other ") for frame in waits), groups
 
 
 def test_an_api_server_that_was_away_ends_nothing(system: Controlled, saved: Path) -> None:

@@ -3,12 +3,21 @@
 It skips where there is no cluster.
 """
 
+import asyncio
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from ganger.backends.kubernetes.foreign.gang_kinds import GangKind, Owner
+from ganger.backends.kubernetes.foreign.gang_owners import GangOwners, SuspendTarget
+from ganger.gang_jobs.custom_resources import PROGRAM
+from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.objects import Key
+from ganger.kubeapi.resources import Resource
 from tools.controlled import Controlled, controlled
 from tools.testcluster import BASE_IMAGE, Cluster
 from tools.testcluster.waiting import until
@@ -41,6 +50,7 @@ def phases(system: Controlled, *names: str) -> list[str]:
 def test_a_batch_job_runs_to_its_end(system: Controlled) -> None:
     create(system, "Job", "batch/v1", "sums", {"completions": 3, "parallelism": 3, "template": {"spec": pod_spec()}})
     system.kubectl("wait", "--for=condition=Complete", "job/sums", "--timeout=60s")
+    assert system.kubectl("get", "job", "sums", "-o", "jsonpath={.status.succeeded}") == "3"
 
 
 def test_a_pod_group_runs_when_all_of_it_is_there(system: Controlled) -> None:
@@ -51,3 +61,33 @@ def test_a_pod_group_runs_when_all_of_it_is_there(system: Controlled) -> None:
     assert phases(system, "duo-0") == ["Pending"]
     create(system, "Pod", "v1", "duo-1", of_group)
     until(lambda: phases(system, "duo-0", "duo-1") == ["Succeeded"] * 2, "both to run")
+
+
+def test_an_owner_of_a_version_without_the_field_is_not_suspended(real_cluster: Cluster) -> None:
+    group, plural = f"test-{os.getpid()}.example.com", "trainings"
+    names = {"plural": plural, "kind": "Training"}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+    training = {"apiVersion": f"{group}/v1", "kind": "Training", "metadata": {"name": "t"}, "spec": {"size": 2}}
+    kind = GangKind(name="Training", resource=Resource(group, "v1", plural, Owner), suspend="suspend")
+
+    async def suspend() -> bool:
+        access = Credentials.from_kubeconfig([real_cluster.kubeconfig])
+        async with ApiClient(access, PROGRAM) as api:
+            return await GangOwners(api, lambda: True, {}).suspend(SuspendTarget(kind, Key("default", "t")))
+
+    real_cluster.kubectl("apply", "-f", "-", input=json.dumps(definition))
+    try:
+        real_cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.{group}")
+        real_cluster.kubectl("apply", "--namespace=default", "-f", "-", input=json.dumps(training))
+        assert not asyncio.run(suspend())
+        left = json.loads(real_cluster.kubectl("get", f"{plural}.{group}", "t", "--namespace=default", "-o", "json"))
+        assert "labels" not in left["metadata"]
+    finally:
+        real_cluster.kubectl("delete", f"crd/{plural}.{group}")

@@ -14,7 +14,7 @@ from bench.kubernetes.binding import CRD
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.client.kubernetes.caller import Caller
-from ganger.client.kubernetes.upload_code import UploadedCode, upload
+from ganger.client.kubernetes.upload_code import PackedCode, upload
 from ganger.controller.jobs.code_archives import (
     CHECK_INTERVAL_S,
     INDEX_NAME,
@@ -28,14 +28,14 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key
-from tests.kubernetes.manifests.test_manifests import roles
+from tests.kubernetes.manifests.test_manifests import granted
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 
 OWN = "ganger-system"
 BYTES = b"an archive"
 DIGEST = hashlib.sha256(BYTES).hexdigest()
-CODE = UploadedCode(DIGEST, base64.b64encode(BYTES).decode())
+CODE = PackedCode(DIGEST, BYTES)
 NAME = object_names.code_config_map(DIGEST)
 HOUR_S = KEEP_UNUSED_S + 2 * CHECK_INTERVAL_S
 OVER = {"phase": "Succeeded", "record": "{}"}
@@ -166,15 +166,8 @@ def test_the_next_controller_finds_unused_code_though_its_job_is_gone_and_lists_
         async with cleaning(access, tmp_path):
             await asyncio.sleep(HOUR_S)
         assert content(api) is None
-        granted = {
-            (verb, group, resource)
-            for _, rule in roles()
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
         used = {item for item in api.used_permissions() if item[2] == "configmaps"}
-        assert used == {("patch", "", "configmaps"), ("delete", "", "configmaps")} <= granted
+        assert used == {("patch", "", "configmaps"), ("delete", "", "configmaps")} <= granted()
 
     scene(tmp_path, play)
 

@@ -1,7 +1,7 @@
 """Requests in a GangJob, whether a controller runs when they are made or not: the objects alone carry them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
+from ganger.controller.durable.stored_code import StoredCode
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
@@ -16,7 +17,10 @@ from ganger.engine.launch import launch_plans
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
+from ganger.model.event import Checkpointed, PolicySet
 from ganger.model.job import GangState
+from ganger.model.policy import Rules
+from ganger.model.watch.rollback import Rollback
 from tools.fakeapi import FakeApi
 
 NODES = 2
@@ -36,7 +40,7 @@ async def _none(*asked: object) -> Any:
     raise AssertionError(asked)
 
 
-NO_CODE = JobCode(_none, _none)
+NO_CODE = JobCode(_none, _none, StoredCode(Path("/nonexistent"), None, lambda _: None, lambda _: None))
 """The code of jobs that have none."""
 
 
@@ -49,14 +53,32 @@ async def reconciling_controller(
         with system.loop.view() as state:
             known = list(state.gangs.values())
         jobs = GangJobReconciler(
-            JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
+            JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster),
             system.backend.status_writer.update,
             known,
             NO_CODE,
             system.observed,
         )
-        system.backend.watch_jobs(jobs.changed)
+        system.backend.watch_jobs(jobs.changed, fabrics_changed=jobs.retry_refused)
         yield system
+
+
+async def set_rules(system: Controlled, change: Callable[[Rules], Rules]) -> None:
+    """Change the rules of the policy in force."""
+    with system.loop.view() as state:
+        rules, version = change(state.document), state.policy_version + 1
+    await asyncio.wrap_future(system.loop.post(PolicySet(document=rules, version=version, by="test")))
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something beside the context."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def put(api: FakeApi, **spec: Any) -> None:
@@ -97,6 +119,31 @@ def test_what_is_asked_while_no_controller_is_there_is_done_by_the_next(
             api.put(actual | {"spec": SPEC | while_away})
             async with reconciling_controller(access, tmp_path) as system:
                 await until(lambda: holds(system, api))
+
+    asyncio.run(play())
+
+
+def test_a_rollback_is_requested_by_a_change_and_made_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            put(api, checkpoint={"dir": "/ckpt", "grace": 0})
+            async with reconciling_controller(access, tmp_path) as system:
+                await until(lambda: status(api).get("phase") == "Starting")
+                saved = (Checkpointed(gang=GANG, generation=1, step=step) for step in (10, 20))
+                await asyncio.gather(*map(asyncio.wrap_future, system.loop.post_all(list(saved))))
+                actual: Any = api.get("gangjobs", "big")
+                api.put(actual | {"spec": actual["spec"] | {"rollback": 15}})
+                await until(lambda: system.loop.copy().gangs[GANG].checkpoints.requested_step == 15)
+                await until(lambda: system.loop.copy().gangs[GANG].attempt.generation == 2)
+                checkpoints = system.loop.copy().gangs[GANG].checkpoints
+                # The object has both: the change was handled, and the attempt that goes back has started.
+                await until(lambda: (status(api).get("observedGeneration"), status(api).get("generation")) == (2, 2))
+            assert (checkpoints.rollback, checkpoints.steps) == (Rollback(step=15, generation=2), (10,))
+            async with reconciling_controller(access, tmp_path) as system:
+                await until(lambda: GANG in system.loop.copy().gangs)
+                gang = system.loop.copy().gangs[GANG]
+                assert gang.checkpoints.requested_step == 15
+                assert not gang.goes_back, "the next controller does not take it for another request"
 
     asyncio.run(play())
 
@@ -192,7 +239,7 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
             put(api)
             async with controller(access, tmp_path) as system:
                 jobs = GangJobReconciler(
-                    JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
+                    JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster),
                     system.backend.status_writer.update,
                     [],
                     NO_CODE,
@@ -220,7 +267,7 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
             put(api)
             async with controller(access, tmp_path) as system:
                 jobs = GangJobReconciler(
-                    JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_volumes),
+                    JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster),
                     system.backend.status_writer.update,
                     [],
                     NO_CODE,
@@ -296,6 +343,43 @@ def test_a_job_comes_after_another_of_its_namespace(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"placement": {"nodes": ["n0"], "devices": [0]}, "nodes": 1, "resources": {"gpu": 1}}, "the kubelet chooses"),
+        ({"warm": True, "run": "python train.py"}, "new containers"),
+        ({"checkpoint": {"dir": "/data", "local": "/nvme"}}, "ends with the pod"),
+        ({"resources": {"gpu": {"milli": 500}}}, "a share of a GPU"),
+    ],
+    ids=["devices", "warm", "local", "share"],
+)
+def test_what_pods_cannot_honour_is_refused(spec: dict[str, Any], message: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path):
+            put(api, **spec)
+            await until(lambda: phase_and_message(api, "big")[0] == "Rejected")
+            assert message in phase_and_message(api, "big")[1]
+            assert not api.objects("pods")
+
+    asyncio.run(play())
+
+
+def test_pods_ask_for_the_gpus_of_their_node(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+            offer = {"allocatable": amounts | {"amd.com/gpu": "8"}}
+            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": offer})
+            async with reconciling_controller(access, tmp_path):
+                put(api)
+                await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == NODES)
+            limits = {pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["resources"] for pod in api.objects("pods")}
+            assert limits["n0"]["limits"]["nvidia.com/gpu"] == limits["n1"]["limits"]["amd.com/gpu"] == "8"
+            assert "nvidia.com/gpu" not in limits["n1"]["limits"]
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_job_may_be_made_before_the_one_that_it_comes_after(restarted: bool, tmp_path: Path) -> None:
     async def play() -> None:
@@ -344,7 +428,7 @@ def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_pat
                 return system.log.state_of(id)
 
             jobs = GangJobReconciler(
-                JobBuilder(system.loop, state_of, system.backend.restrict_by_volumes),
+                JobBuilder(system.loop, state_of, system.backend.restrict_by_cluster),
                 system.backend.status_writer.update,
                 [],
                 NO_CODE,

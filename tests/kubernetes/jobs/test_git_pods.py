@@ -1,13 +1,13 @@
 """Code from repositories on Kubernetes: fetched by a pod without rights, and never by the controller."""
 
 import asyncio
-import base64
+import hashlib
 import io
 import json
 import subprocess
 import sys
 import tarfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,15 @@ import pytest
 
 from bench.kubernetes.binding import controller
 from ganger.controller.jobs import git_pods
-from ganger.controller.jobs.git_pods import CONTAINER, LABEL, FetchedCode, GitPods
+from ganger.controller.jobs.git_pods import CONTAINER, HOLDER, LABEL, GitPods
 from ganger.errors import RequestError
 from ganger.gang_jobs.code_archive import MAX_BYTES
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.objects import ObjectMeta, Pod, PodStatus
+from ganger.kubeapi.objects import Key, ObjectMeta, Pod, PodStatus
 from ganger.kubeapi.request import ObjectRef
 from ganger.launcher.build_archive import build
+from ganger.launcher.fetch_code import ARCHIVE
 from ganger.model.job import GitCode
 from tests.kubernetes.controller.test_controller_faults import until
 from tests.kubernetes.jobs.served_repository import commit, git, served
@@ -32,6 +33,7 @@ from tests.kubernetes.jobs.test_gang_jobs import cluster
 from tools.fakeapi import FakeApi
 
 OWN = "ganger-system"
+PIECE_BYTES = 100
 JOB = ObjectMeta(name="job", namespace="team", uid="u-1")
 
 
@@ -61,32 +63,28 @@ def url(tool: Path) -> Iterator[str]:
         yield f"{base}/tool"
 
 
-@pytest.fixture
-def fetch(launcher: Path, tmp_path: Path) -> Callable[..., tuple[int, str]]:
-    return partial(fetched, launcher, tmp_path)
-
-
 def fetched(launcher: Path, folder: Path, *arguments: str, path: str = "/usr/bin:/bin") -> tuple[int, str]:
-    """Run the pod's program; return its exit code and its output."""
+    """Run the pod's program; return its exit code and its output. The archive is in the folder."""
     command = [sys.executable, "-I", "-S", str(launcher), "fetch", *arguments]
     run = subprocess.run(command, cwd=folder, env={"PATH": path}, capture_output=True, text=True, check=False)
-    assert list(folder.iterdir()) == [], "nothing is left"
+    assert {path.name for path in folder.iterdir()} <= {ARCHIVE}, "nothing else is left"
     return run.returncode, run.stdout
 
 
-@pytest.mark.parametrize(("ref", "name"), [("HEAD", "main"), ("main", "main"), ("old", "old"), ("v1", "main")])
-def test_the_program_of_the_pod_fetches_a_ref(
-    ref: str, name: str, fetch: Callable[..., tuple[int, str]], tool: Path, url: str
-) -> None:
+@pytest.mark.parametrize("names", ["HEAD main", "main main", "old old", "v1 main"])
+def test_the_program_of_the_pod_fetches_a_ref(names: str, launcher: Path, tool: Path, url: str, tmp_path: Path) -> None:
+    ref, name = names.split()
+    fetch = partial(fetched, launcher, tmp_path)
     code, output = fetch(url, ref, str(MAX_BYTES))
     assert code == 0, output
-    head, _, body = output.partition("\n")
-    assert json.loads(head)["commit"] == git(tool, "rev-parse", name)
-    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(body))) as archive:
+    content = (tmp_path / ARCHIVE).read_bytes()
+    assert json.loads(output) == {"commit": git(tool, "rev-parse", name), "bytes": len(content)}
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         word = archive.extractfile("parts/word.txt")
         assert word is not None
         assert word.read().decode() == {"main": "second", "old": "first"}[name]
-    assert fetch(url, ref, str(MAX_BYTES)) == (0, output), "the same bytes for the same commit"
+    assert fetch(url, ref, str(MAX_BYTES)) == (0, output)
+    assert (tmp_path / ARCHIVE).read_bytes() == content, "the same bytes for the same commit"
 
 
 def test_a_commit_and_what_is_relative_to_a_branch_are_refs_too(
@@ -95,7 +93,7 @@ def test_a_commit_and_what_is_relative_to_a_branch_are_refs_too(
     first = git(tool, "rev-parse", "old")
     for ref in (first, "main~1"):
         _, output = fetched(launcher, tmp_path, url, ref, str(MAX_BYTES))
-        assert json.loads(output.partition("\n")[0])["commit"] == first
+        assert json.loads(output)["commit"] == first
 
 
 REFUSALS = {
@@ -127,29 +125,47 @@ def test_an_image_without_git_is_named(launcher: Path, url: str, tmp_path: Path)
 
 
 class PodRunner:
-    """Runs the pods that fetch code as processes of this machine, as a kubelet would, and has their logs."""
+    """Runs the pods that fetch code as processes of this machine, as a kubelet would, and has their logs and files."""
 
     def __init__(self, api: FakeApi, launcher: Path, folder: Path) -> None:
         self._api, self._launcher, self._folder = api, launcher, folder
         self.bodies: list[Any] = []
         self.logs: dict[str, str] = {}
+        self.added = b""
+        """Bytes that a pod has behind its archive."""
 
     async def run(self) -> None:
         """Run one pod."""
         await until(lambda: self._api.objects("pods", OWN))
         (pod,) = self._api.objects("pods", OWN)
         self.bodies.append(pod)
-        (container,) = pod["spec"]["containers"]
+        (container,) = pod["spec"]["initContainers"]
         arguments = container["command"][4:]
         assert arguments[0] == "fetch"
         code, output = await asyncio.to_thread(fetched, self._launcher, self._folder, *arguments[1:])
         self.logs[pod["metadata"]["name"]] = output
-        self._api.put({**pod, "status": {"phase": "Failed" if code else "Succeeded"}})
+        self._api.put({**pod, "status": {"phase": "Failed" if code else "Running"}})
 
     async def text(self, ref: ObjectRef[Any], query: Mapping[str, str]) -> str:
         """Return a log, as the API server does."""
         assert (ref.namespace, ref.subresource, query["container"]) == (OWN, "log", CONTAINER)
         return self.logs[ref.name][: int(query["limitBytes"])]
+
+    async def command_output(self, pod: Key, container: str, command: list[str]) -> AsyncGenerator[bytes]:
+        """Yield the output of a command, as the API server does."""
+        assert (pod.namespace, container, command) == (OWN, HOLDER, ["cat", f"/ganger/work/{ARCHIVE}"])
+        assert pod.name in self.logs
+        content = (self._folder / ARCHIVE).read_bytes() + self.added
+        for start in range(0, len(content), PIECE_BYTES):
+            yield content[start : start + PIECE_BYTES]
+
+
+def _write(file: io.BytesIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _unwanted(data: bytes) -> None:
+    raise AssertionError(data)
 
 
 def with_git_pods(folder: Path, launcher: Path, play: Callable[[FakeApi, GitPods, PodRunner], Awaitable[None]]) -> None:
@@ -162,6 +178,7 @@ def with_git_pods(folder: Path, launcher: Path, play: Callable[[FakeApi, GitPods
             runner = PodRunner(api, launcher, scratch)
             async with ApiClient(access, PROGRAM) as client:
                 client.text = runner.text  # type: ignore[method-assign]
+                client.command_output = runner.command_output  # type: ignore[method-assign]
                 backend = system.backend
                 await play(api, GitPods(client, backend.bootstrap, backend.pods, OWN, "ganger:1"), runner)
 
@@ -171,27 +188,32 @@ def with_git_pods(folder: Path, launcher: Path, play: Callable[[FakeApi, GitPods
 def test_a_pod_without_rights_fetches_the_code_and_goes(launcher: Path, tool: Path, url: str, tmp_path: Path) -> None:
     async def play(api: FakeApi, pods: GitPods, runner: PodRunner) -> None:
         running = asyncio.create_task(runner.run())
-        fetched_code = await pods.fetch(GitCode(git=url, ref="old"), JOB)
+        content = io.BytesIO()
+        fetched_code = await pods.fetch(GitCode(git=url, ref="old"), JOB, MAX_BYTES, lambda data: _write(content, data))
         await running
         assert fetched_code.commit == git(tool, "rev-parse", "old")
-        with tarfile.open(fileobj=io.BytesIO(fetched_code.archive)) as archive:
+        received = content.getvalue()
+        assert (fetched_code.digest, fetched_code.size_bytes) == (hashlib.sha256(received).hexdigest(), len(received))
+        with tarfile.open(fileobj=io.BytesIO(received)) as archive:
             assert "parts/word.txt" in archive.getnames()
         assert not api.objects("pods", OWN), "it is deleted"
 
         (pod,) = runner.bodies
         kubernetes_validate.validate({key: pod[key] for key in pod if key != "status"}, "1.36", strict=False)
-        spec, (container,) = pod["spec"], pod["spec"]["containers"]
+        spec, containers = pod["spec"], [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]
+        assert [container["name"] for container in containers] == [CONTAINER, HOLDER]
         assert LABEL in pod["metadata"]["labels"], "the network policy applies to it"
         assert spec["automountServiceAccountToken"] is False
         assert "serviceAccountName" not in spec
         assert spec["securityContext"]["runAsNonRoot"]
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        }
+        for container in containers:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": True,
+            }
+            assert {"cpu", "memory"} <= container["resources"]["limits"].keys()
         assert spec["activeDeadlineSeconds"] == git_pods.TIMEOUT_S
-        assert {"cpu", "memory"} <= container["resources"]["limits"].keys()
         kinds = {volume["name"]: volume.keys() - {"name"} for volume in spec["volumes"]}
         assert kinds == {"launcher": {"configMap"}, "work": {"emptyDir"}}
         assert spec["volumes"][1]["emptyDir"]["sizeLimit"] == git_pods.DISK
@@ -203,7 +225,7 @@ def test_what_a_pod_says_is_what_the_user_reads(launcher: Path, url: str, tmp_pa
     async def play(api: FakeApi, pods: GitPods, runner: PodRunner) -> None:
         running = asyncio.create_task(runner.run())
         with pytest.raises(RequestError) as refused:
-            await pods.fetch(GitCode(git=url, ref="nowhere"), JOB)
+            await pods.fetch(GitCode(git=url, ref="nowhere"), JOB, MAX_BYTES, _unwanted)
         await running
         assert refused.value.code == "no_such_ref"
         assert "ls-remote" in refused.value.next
@@ -214,7 +236,7 @@ def test_what_a_pod_says_is_what_the_user_reads(launcher: Path, url: str, tmp_pa
 
 def test_a_pod_that_is_deleted_ends_the_wait(launcher: Path, url: str, tmp_path: Path) -> None:
     async def play(api: FakeApi, pods: GitPods, _: PodRunner) -> None:
-        fetching = asyncio.create_task(pods.fetch(GitCode(git=url), JOB))
+        fetching = asyncio.create_task(pods.fetch(GitCode(git=url), JOB, MAX_BYTES, _unwanted))
         await until(lambda: pods._pods)
         await asyncio.sleep(2 * git_pods.POLL_S)  # it has been seen by then
         api.delete("pods", "ganger-git-u-1", OWN)
@@ -230,7 +252,7 @@ def test_a_namespace_has_a_part_of_the_pods(launcher: Path, url: str, tmp_path: 
     async def play(api: FakeApi, pods: GitPods, _: PodRunner) -> None:
         jobs = [ObjectMeta(name="job", namespace="team", uid=f"slow-{number}") for number in range(20)]
         jobs.append(ObjectMeta(name="job", namespace="other", uid="quick"))
-        fetching = [asyncio.create_task(pods.fetch(GitCode(git=url), job)) for job in jobs]
+        fetching = [asyncio.create_task(pods.fetch(GitCode(git=url), job, MAX_BYTES, _unwanted)) for job in jobs]
         await until(lambda: "ganger-git-quick" in {pod["metadata"]["name"] for pod in api.objects("pods", OWN)})
         assert len(api.objects("pods", OWN)) == git_pods.MAX_OF_NAMESPACE + 1
         for task in fetching:
@@ -258,15 +280,17 @@ def test_a_pod_that_an_earlier_controller_left_is_removed(launcher: Path, tmp_pa
 
 
 GOOD = {"commit": "a" * 40, "bytes": 3}
-ARCHIVE = base64.b64encode(b"tar").decode()
 FORGED = {
-    "nothing": ("Succeeded", ""),
-    "no JSON": ("Succeeded", "x\n" + ARCHIVE),
-    "no object": ("Succeeded", "[]\n" + ARCHIVE),
-    "cut": ("Succeeded", json.dumps(GOOD | {"bytes": 4}) + "\n" + ARCHIVE),
-    "no base64": ("Succeeded", json.dumps(GOOD) + "\n???"),
-    "no commit": ("Succeeded", json.dumps(GOOD | {"commit": "$(x)"}) + "\n" + ARCHIVE),
-    "it failed": ("Failed", json.dumps(GOOD) + "\n" + ARCHIVE),
+    "nothing": ("Running", ""),
+    "no JSON": ("Running", "x\n"),
+    "no object": ("Running", "[]\n"),
+    "no size": ("Running", json.dumps(GOOD | {"bytes": "3"})),
+    "a truth": ("Running", json.dumps(GOOD | {"bytes": True})),
+    "less than nothing": ("Running", json.dumps(GOOD | {"bytes": -1})),
+    "too large": ("Running", json.dumps(GOOD | {"bytes": MAX_BYTES + 1})),
+    "no commit": ("Running", json.dumps(GOOD | {"commit": "$(x)"})),
+    "it failed": ("Failed", json.dumps(GOOD)),
+    "it ended": ("Succeeded", json.dumps(GOOD)),
     "another code": ("Failed", json.dumps({"error": "internal_error", "detail": "x", "next": "y"})),
     "deep": ("Failed", "[" * 100_000),
     "an object that is deep": ("Failed", '{"error":' * 100_000),
@@ -278,7 +302,7 @@ def test_nothing_that_a_pod_prints_is_trusted(case: str) -> None:
     phase, log = FORGED[case]
     pod = Pod(metadata=ObjectMeta(name="p", namespace=OWN), status=PodStatus(phase=phase))
     with pytest.raises(RequestError) as refused:
-        git_pods._result(GitCode(git="https://code.example.org/a"), pod, log)
+        git_pods._result(GitCode(git="https://code.example.org/a"), pod, log, MAX_BYTES)
     assert refused.value.code == "git_failed"
 
 
@@ -286,11 +310,23 @@ def test_timeouts_and_refusals_have_their_sentence() -> None:
     late = PodStatus(phase="Failed", reason="DeadlineExceeded", message="Pod was active too long")
     pod = Pod(metadata=ObjectMeta(name="p", namespace=OWN), status=late)
     with pytest.raises(RequestError, match="did not come within 300 s"):
-        git_pods._result(GitCode(git="https://code.example.org/a"), pod, "")
+        git_pods._result(GitCode(git="https://code.example.org/a"), pod, "", MAX_BYTES)
     said = json.dumps({"error": "git_failed", "detail": "x" * 5_000 + "\n\x1b[2J", "next": 3})
     with pytest.raises(RequestError) as refused:
-        git_pods._result(GitCode(git="https://code.example.org/a"), pod, said)
+        git_pods._result(GitCode(git="https://code.example.org/a"), pod, said, MAX_BYTES)
     assert len(refused.value.detail) <= git_pods.MAX_TEXT
-    good = Pod(metadata=ObjectMeta(name="p", namespace=OWN), status=PodStatus(phase="Succeeded"))
-    log = json.dumps(GOOD) + "\n" + ARCHIVE
-    assert git_pods._result(GitCode(git="https://code.example.org/a"), good, log) == FetchedCode("a" * 40, b"tar")
+    good = Pod(metadata=ObjectMeta(name="p", namespace=OWN), status=PodStatus(phase="Running"))
+    result = git_pods._result(GitCode(git="https://code.example.org/a"), good, json.dumps(GOOD), MAX_BYTES)
+    assert result == ("a" * 40, 3)
+
+
+def test_an_archive_of_another_size_than_its_pod_says_is_not_taken(launcher: Path, url: str, tmp_path: Path) -> None:
+    async def play(api: FakeApi, pods: GitPods, runner: PodRunner) -> None:
+        runner.added = b"more"
+        running = asyncio.create_task(runner.run())
+        with pytest.raises(RequestError, match="has other code than it says"):
+            await pods.fetch(GitCode(git=url), JOB, MAX_BYTES, _unwanted)
+        await running
+        assert not api.objects("pods", OWN)
+
+    with_git_pods(tmp_path, launcher, play)

@@ -305,3 +305,17 @@ def test_requests_are_counted_as_a_role_names_them(tmp_path: Path) -> None:
         Permission("patch", "", "pods"): 1,
         Permission("delete", "", "pods"): 1,
     }
+
+
+def test_a_write_is_not_sent_again_once_this_process_may_not_write(tmp_path: Path) -> None:
+    server = RemoteRecords(refused(429, ""), ok(pod("a")))
+
+    async def ask(api: ApiClient) -> Any:
+        api.fence(lambda: not server.call_api)
+        with pytest.raises(ApiError, match="could not create pods team/a: Fenced: ") as error:
+            await api.create(PODS, pod("a"))
+        assert not error.value.outcome_unknown
+        return await api.get(PODS, "a", "team")
+
+    assert call_api(server, ask, tmp_path).metadata.name == "a"
+    assert server.methods == ["POST", "GET"]

@@ -264,3 +264,73 @@ def test_what_is_forbidden_is_said_and_asked_for_seldom(tmp_path: Path) -> None:
 def test_lists_are_not_asked_for_one_after_the_other(tmp_path: Path) -> None:
     followed(server := Server(*[refused(410, "Expired")] * 1_000), tmp_path, lasts_s=600)
     assert server.lists <= 10 + 2 * 600 / MAX_BACKOFF_S
+
+
+@pytest.mark.parametrize("is_delivered", [True, False], ids=["watch delivers", "watch is silent"])
+def test_a_refresh_has_reported_what_was_before_it(is_delivered: bool, tmp_path: Path) -> None:
+    """A watch that is late by any time delays it by less than a second: then the resource is listed again."""
+
+    async def test() -> None:
+        changed: asyncio.Queue[None] = asyncio.Queue()
+
+        async def late(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+            await changed.get()
+            if is_delivered:
+                await again(stream, "ADDED", server.pods["c"])
+            await asyncio.sleep(60)
+
+        server = Server(late)
+        async with serving(server, tmp_path) as access, ApiClient(access, PROGRAM) as api:
+            informer: Informer[Pod] = Informer(api, PODS, lambda *_: None)
+            following = asyncio.ensure_future(informer.run())
+            await informer.synced.wait()
+            server.pods["c"], server.version = pod("c", 11), 11
+            changed.put_nowait(None)
+            await asyncio.wait_for(informer.refresh(), 1.0)
+            assert {key.name for key in informer.objects} == {"a", "b", "c"}
+            assert server.lists == (2 if is_delivered else 3), "one of them asks for the version"
+            following.cancel()
+
+    run(test())
+
+
+def test_an_object_that_the_handler_fails_for_is_logged_once_and_keeps_no_other_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reported = list[str]()
+
+    def changed(before: Pod | None, after: Pod | None) -> None:
+        name, versions = (
+            (after or before).metadata.name,
+            [item.metadata.resource_version for item in (before, after) if item],
+        )  # type: ignore[union-attr]  # one of them is given
+        if name == "a":
+            raise ValueError("a is bad")
+        reported.append(f"{name}{versions}")
+
+    async def watch(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        await server.tell(stream, "MODIFIED", pod("a", 11))
+        await server.tell(stream, "MODIFIED", pod("a", 12, uid="u2"))
+        await server.tell(stream, "MODIFIED", pod("b", 13))
+        await server.tell(stream, "DELETED", pod("a", 14, uid="u2"))
+        await server.tell(stream, "ADDED", pod("c", 15))
+        await stays(server, request, stream)
+
+    async def follow() -> None:
+        server = Server(watch)
+        async with serving(server, tmp_path) as access, ApiClient(access, PROGRAM) as api:
+            follower: Informer[Pod] = Informer(api, PODS, changed)
+            following = asyncio.ensure_future(follower.run())
+            await asyncio.sleep(300)
+            assert not following.done()
+            assert {key.name: item.metadata.resource_version for key, item in follower.objects.items()} == {
+                "b": "13",
+                "c": "15",
+            }
+            assert (server.lists, server.since) == (1, ["10"])
+            following.cancel()
+
+    run(follow())
+    assert reported == ["b['2']", "b['2', '13']", "c['15']"]
+    assert caplog.text.count("a change of pods team/a could not be handled and is skipped") == 2, "two objects"
+    assert "a is bad" in caplog.text

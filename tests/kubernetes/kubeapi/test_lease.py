@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from aiohttp import web
 
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.lease import RENEW_DEADLINE_S, RETRY_PERIOD_S, LeaderLease, LeaseLostError
+from ganger.kubeapi.lease import CANDIDATE_PERIOD_S, RENEW_DEADLINE_S, RETRY_PERIOD_S, LeaderLease, LeaseLostError
 from tests.kubernetes.scripted import broken, refused, run, serving
+from tools.skipping import SkippingLoop
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ganger/leases"
 
@@ -26,6 +27,7 @@ class Leases:
         self.cut: set[str] = set()
         self.deaf: set[str] = set()
         self.holders: list[str | None] = []
+        self.before_answer: Callable[[], None] = lambda: None
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         identity = request.headers["Authorization"].removeprefix("Bearer ")
@@ -33,6 +35,7 @@ class Leases:
             return broken(request)
         body = await request.json() if request.can_read_body else None
         answer = self._answer(request, body)
+        self.before_answer()
         return broken(request) if identity in self.deaf else answer
 
     def _answer(self, request: web.Request, body: Any) -> web.Response:
@@ -138,7 +141,7 @@ def test_a_leader_that_ends_releases_the_lease(tmp_path: Path) -> None:
             ended_s = now_s()
             await asyncio.sleep(60)
             assert leases.holders == [first.identity, None, second.identity]
-            assert second.began_s[0] - ended_s <= RETRY_PERIOD_S
+            assert second.began_s[0] - ended_s <= CANDIDATE_PERIOD_S
             assert leases.lease["spec"]["leaseTransitions"] == 1
 
     run(test())
@@ -164,6 +167,31 @@ def test_a_leader_that_is_cut_off_stops_before_the_next_one_begins(how: str, tmp
             getattr(leases, how).clear()
             await asyncio.sleep(60)
             assert sum(item.election.is_leading for item in both) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("when", ["between two renewals", "during a renewal"])
+def test_a_leader_whose_loop_stalled_beyond_its_lease_ends(when: str, tmp_path: Path) -> None:
+    """It may have been refused writes, which nothing in it makes up for; another one may not have acted yet."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        leases = Leases()
+        async with candidates(leases, tmp_path, "a") as (only,):
+            await asyncio.sleep(30)
+            if when == "during a renewal":
+                leases.before_answer = lambda: loop.stall(RENEW_DEADLINE_S)
+                await only.stopped.wait()
+            else:
+                loop.stall(RENEW_DEADLINE_S)
+                assert not only.election.is_leading
+                await asyncio.sleep(0.1)
+            assert only.stopped.is_set()
+            leases.before_answer = lambda: None
+            await asyncio.sleep(30)
+            assert len(only.began_s) == 2, "it is a candidate like any other"
 
     run(test())
 

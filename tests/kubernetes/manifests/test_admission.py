@@ -16,10 +16,15 @@ from tests.kubernetes.manifests.test_resources import EXAMPLES, PLURALS, schema_
 from tools.controlled import alone
 from tools.testcluster import running_cluster
 
-pytestmark = needs_cluster
+pytestmark = [needs_cluster, pytest.mark.cluster]
 
 SPACE = f"ganger-admission-{uuid.uuid4().hex[:8]}"
-KINDS = {"gangjobs": "GangJob", "queues": "Queue", "schedulingpolicies": "SchedulingPolicy"}
+KINDS = {
+    "gangjobs": "GangJob",
+    "queues": "Queue",
+    "schedulingpolicies": "SchedulingPolicy",
+    "networkprofiles": "NetworkProfile",
+}
 IN_SECONDS = 60
 
 
@@ -63,6 +68,10 @@ def new_object(plural: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
     return new_object("gangjobs", name, {"run": "true"} | spec)
+
+
+def profile(fabric: str, attach: str, **spec: Any) -> dict[str, Any]:
+    return new_object("networkprofiles", "one", {"fabric": fabric, "attach": attach, **spec})
 
 
 def _refused(*arguments: str, stdin: Any = None, user: str = "") -> str:
@@ -112,6 +121,7 @@ def test_what_is_no_key_is_refused() -> None:
 
 
 LONG = "a" * 53
+RAILS = [{"name": "rail0", "network": "fabric/rail0", "interface": "net1"}]
 ROLES = {"worker": {"count": 2}, "ps": {}}
 RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "metadata.name: write at most 52": (job(LONG), job(LONG[1:])),
@@ -159,6 +169,9 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         new_object("schedulingpolicies", "mine", {}),
         new_object("schedulingpolicies", "default", {"order": "srtf", "gpu_shares": {"score": "best-fit"}}),
     ),
+    "attach: it needs rails": (profile("tcp", "macvlan"), profile("tcp", "macvlan", rails=RAILS)),
+    "rails: attach: cluster has none": (profile("tcp", "cluster", rails=RAILS), profile("tcp", "cluster")),
+    "attach: it is for Ethernet": (profile("ib", "macvlan", rails=RAILS), profile("ib", "sriov", rails=RAILS)),
 }
 CHANGES = {"stop: a job that was stopped": ({"stop": False}, {"notes": "it was wrong"})}
 """Transition rules: a change of a stopped job."""
@@ -271,3 +284,95 @@ def test_a_priority_above_the_limit_of_its_queue_is_for_administrators(calm_queu
     assert _changed("raised", {"priority": "high"}, user="eve") == ""
     assert _changed("raised", {"priority": "high", "notes": "as it was"}, user="ada") == "", "it is no change"
     assert _changed("raised", {"priority": 5}, user="ada") == ""
+
+
+@pytest.fixture
+def spare_node() -> Iterator[str]:
+    """Create a node that no kubelet has, and yield its name."""
+    name = f"spare-{uuid.uuid4().hex[:8]}"
+    about = {"name": name, "annotations": {"other": "1"}, "labels": {"pool": "a"}}
+    taints = [{"key": "ganger-test", "effect": "NoSchedule"}]
+    kubectl(
+        "create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": {"taints": taints}}
+    )
+    yield name
+    kubectl("delete", "node", name)
+
+
+def test_the_controller_changes_its_own_annotations_of_a_node_alone(spare_node: str) -> None:
+    def patched(change: dict[str, Any]) -> str:
+        # kubectl reads the node first, which the controller may not.
+        words = ("--as-group=system:masters", "patch", "node", spare_node, "--type=merge", "--patch-file=/dev/stdin")
+        return _refused(*words, stdin=change, user="system:serviceaccount:ganger-system:ganger-controller")
+
+    own = {"karpenter.sh/do-not-disrupt": "true", "ganger.dev/protected": "karpenter.sh/do-not-disrupt"}
+    own |= {"ganger.dev/health": "{}"}
+    for annotations in (own, dict.fromkeys(own)):
+        assert patched({"metadata": {"annotations": annotations}}) == ""
+    for change in (
+        {"metadata": {"annotations": {"other": "2"}}},
+        {"metadata": {"annotations": {"other": None}}},
+        {"metadata": {"annotations": {"new": "1"}}},
+        {"metadata": {"labels": {"pool": "b"}}},
+        {"metadata": {"finalizers": ["ganger.dev/test"]}},
+        {"spec": {"taints": []}},
+        {"spec": {"podCIDR": "10.9.0.0/24"}},
+        {"spec": {"unschedulable": True, "taints": []}, "metadata": {"annotations": {"ganger.dev/cordoned": "x"}}},
+    ):
+        assert (
+            "the controller changes its own annotations of a node, the lock of its device plugin, and the cordon, alone"
+            in patched(change)
+        ), change
+
+
+def test_the_controller_cordons_a_node_with_its_mark_and_undoes_no_other_cordon(spare_node: str) -> None:
+    def patched(cordon: bool | None, mark: str | None) -> str:
+        words = ("--as-group=system:masters", "patch", "node", spare_node, "--type=merge", "--patch-file=/dev/stdin")
+        change = {"spec": {"unschedulable": cordon}, "metadata": {"annotations": {"ganger.dev/cordoned": mark}}}
+        return _refused(*words, stdin=change, user="system:serviceaccount:ganger-system:ganger-controller")
+
+    refusal = "the controller cordons a node with the annotation ganger.dev/cordoned, and undoes no other cordon"
+    assert refusal in patched(True, None)
+    assert patched(True, "Xid 79") == ""
+    assert patched(None, None) == "", "its own"
+    kubectl("cordon", spare_node)
+    assert refusal in patched(None, None)
+    assert refusal in patched(None, "Xid 79")
+
+
+def test_the_controller_creates_and_scales_jobs_of_training_jobs_alone() -> None:
+    controller = "system:serviceaccount:ganger-system:ganger-controller"
+    owner = {"apiVersion": "kai.alibabacloud.com/v1alpha1", "kind": "TrainingJob", "name": "et", "uid": "u"}
+    owned = job("owned", user=SPACE, nodes="1..4", scale=1)
+    owned["metadata"] |= {"ownerReferences": [owner | {"controller": True}], "labels": {"a": "1"}}
+    # Its owner does not exist: where that kind is served, the garbage collector deletes it.
+    owned["metadata"]["finalizers"] = ["ganger.dev/test"]
+    other = job("other", user="ada")
+
+    def created(item: dict[str, Any]) -> str:
+        return _refused("create", "--as-group=system:masters", "-f", "-", stdin=item, user=controller)
+
+    def patched(name: str, change: dict[str, Any]) -> str:
+        words = ("--as-group=system:masters", "patch", "gangjob", name, "-n", SPACE, "--type=merge")
+        return _refused(*words, "--patch-file=/dev/stdin", stdin=change, user=controller)
+
+    assert created(owned) == ""
+    assert "the GangJobs of TrainingJobs alone" in created(other)
+    not_controlled = {**owned, "metadata": {**owned["metadata"], "name": "n", "ownerReferences": [owner]}}
+    assert "the GangJobs of TrainingJobs alone" in created(not_controlled)
+    others = {**owned, "metadata": {**owned["metadata"], "name": "n"}, "spec": {**owned["spec"], "user": "ada"}}
+    assert "is its namespace" in created(others)
+    assert dry_run(other, user="ada") == "", "users are not concerned"
+    kubectl("create", "-f", "-", stdin=other, user="ada")
+    assert "the GangJobs of TrainingJobs alone" in patched("other", {"spec": {"scale": 1}})
+    assert patched("owned", {"spec": {"scale": 2}, "metadata": {"annotations": {"ganger.dev/scaled-by": "u"}}}) == ""
+    for change in (
+        {"spec": {"stop": True}},
+        {"spec": {"user": "ada"}},
+        {"spec": {"nodes": None}},
+        {"metadata": {"ownerReferences": None}},
+        {"metadata": {"labels": {"a": "2"}}},
+    ):
+        assert patched("owned", change), change
+    free = {"metadata": {"finalizers": None}}
+    kubectl("patch", "gangjob", "owned", "-n", SPACE, "--type=merge", "--patch-file=/dev/stdin", stdin=free)

@@ -19,6 +19,7 @@ from tools.testcluster.waiting import until
 
 SPACE = "deployed"
 CONTROLLER = "app.kubernetes.io/component=controller"
+LEADER = "ganger.dev/leads=true"
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +54,10 @@ def test_the_deployment_leads_runs_a_gang_and_may_be_replaced_meanwhile(deployed
     }
     deployed.kubectl("apply", "-f", "-", input=json.dumps(job))
     until(lambda: _status(deployed).get("phase") == "Running", "the gang to run")
-    before = deployed.kubectl("--namespace", OWN, "get", "pods", "-l", CONTROLLER, "-o", "name")
-    deployed.kubectl(
-        "--namespace", OWN, "delete", *before.split()
-    )  # its address, its key and its certificate are deleted, too
+    (leader,) = _pods(deployed, LEADER)
+    assert len(_pods(deployed, CONTROLLER)) == 2
+    deployed.kubectl("--namespace", OWN, "delete", leader)  # its address, its key and its certificate are deleted, too
+    until(lambda: len(_pods(deployed, LEADER)) == 1 and leader not in _pods(deployed, LEADER), "the standby to lead")
     for pod in deployed.kubectl("--namespace", SPACE, "get", "pods", "-o", "name").split():
         deployed.kubectl("--namespace", SPACE, "exec", pod, "--", "touch", "/ganger/work/go")
     until(lambda: _status(deployed).get("phase") == "Succeeded", "the gang to be told ended")
@@ -77,6 +78,10 @@ def test_prometheus_scrapes_the_controller_with_its_service_account(deployed: Cl
             until(lambda: prometheus.value(figure) is not None, "a figure of the controller")
     finally:
         deployed.kubectl("delete", "clusterrolebinding", "prometheus", "--ignore-not-found")
+
+
+def _pods(on: Cluster, selector: str) -> list[str]:
+    return on.kubectl("--namespace", OWN, "get", "pods", "-l", selector, "-o", "name").split()
 
 
 def _status(on: Cluster) -> Any:

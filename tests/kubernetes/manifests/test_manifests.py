@@ -13,15 +13,27 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
+from ganger.agent.__main__ import _parser
+from ganger.agent.controller_link import CERTIFICATE_FILE, URL_FILE
 from ganger.cli import ganger
 from ganger.cli.admin.install import FILES
 from ganger.controller.jobs import git_pods
+from ganger.controller.standby import HEALTH, LEADS
 from ganger.gang_jobs import object_names
+from ganger.gang_jobs.controller_tokens import (
+    ADDRESS,
+    ADDRESS_CERTIFICATE,
+    ADDRESS_URL,
+    AGENT_ACCOUNT,
+    CONTROLLER_AUDIENCE,
+)
+from ganger.gang_jobs.node_request_template import PLACEHOLDER
 from ganger.gang_jobs.pod_template import PRIORITY_CLASS
 from ganger.model.job import PRIORITIES
 from tests.docs.pages import ROOT
 from tests.kubernetes.manifests.test_resources import MANIFESTS, schema_of
 
+OWN = "ganger-system"
 MINORS = ("1.35", "1.36", "1.37")
 Object = dict[str, Any]
 
@@ -32,7 +44,7 @@ def printed(*options: str) -> list[Object]:
     return list(YAML(typ="safe").load_all(result.stdout))
 
 
-PRINTED = printed()
+PRINTED = printed("--agent")
 NAMES = [f"{manifest['kind']} {manifest['metadata']['name']}" for manifest in PRINTED]
 
 
@@ -48,14 +60,53 @@ def roles() -> Iterator[tuple[str, Object]]:
             yield from ((manifest["kind"], rule) for rule in manifest["rules"])
 
 
+def granted() -> set[tuple[str, str, str]]:
+    """Return the controller's rights as (verb, group, resource)."""
+    return {
+        (verb, group, resource)
+        for _, rule in roles()
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
 def test_every_file_is_printed() -> None:
     assert sorted(f"{name}.yaml" for name in FILES) == sorted(path.name for path in MANIFESTS.iterdir())
     assert len(set(NAMES)) == len(NAMES)
 
 
 def test_for_a_controller_outside_only_what_runs_inside_is_left_out() -> None:
-    left_out = [manifest["kind"] for manifest in PRINTED if manifest not in printed("--outside")]
-    assert sorted(left_out) == ["Deployment", "NetworkPolicy", "Service"]
+    left_out = [manifest["kind"] for manifest in PRINTED if manifest not in printed("--outside", "--agent")]
+    assert sorted(left_out) == ["Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"]
+
+
+def test_the_agent_is_added_on_request() -> None:
+    added = [manifest for manifest in PRINTED if manifest not in printed()]
+    assert {item["metadata"]["name"] for item in added} == {"ganger-agent", "agent-taints.ganger.dev", OWN}
+    (changed,) = (item for item in added if item["metadata"]["name"] == OWN)
+    assert changed["kind"] == "Namespace", "with the agent, pods that see the host are admitted"
+    assert changed["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "privileged"}
+
+
+def test_the_agent_reads_the_host_and_writes_its_history_alone() -> None:
+    pod = only("DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert {*mounts} == {volume["name"] for volume in pod["volumes"]}
+    assert [name for name, mount in mounts.items() if not mount.get("readOnly")] == ["state"]
+    given = vars(_parser().parse_args(container["args"]))
+    assert {name for name, value in given.items() if value is None} == {"kubeconfig", "nvml_library", "dcgm_exporter"}
+    places = [mount["mountPath"] for mount in mounts.values()]
+    for name in ("proc", "sys", "mounts", "files", "kernel_log", "pod_resources", "state", "controller", "token"):
+        assert any(given[name].is_relative_to(place) for place in places), name
+    (token,) = next(volume["projected"]["sources"] for volume in pod["volumes"] if volume["name"] == "token")
+    assert token["serviceAccountToken"]["audience"] == CONTROLLER_AUDIENCE
+    address = next(volume["configMap"] for volume in pod["volumes"] if volume["name"] == "controller")
+    assert address == {"name": ADDRESS, "optional": True}, "it is not there before a controller leads"
+    assert (ADDRESS_URL, ADDRESS_CERTIFICATE) == (URL_FILE, CERTIFICATE_FILE)
+    (role,) = (item for item in PRINTED if item["kind"] == "ClusterRole" and item["metadata"]["name"] == AGENT_ACCOUNT)
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
 
 
 @pytest.mark.parametrize("minor", MINORS)
@@ -71,7 +122,7 @@ def test_what_is_not_legal_is_found() -> None:
 
 
 def test_a_site_chooses_namespace_and_image() -> None:
-    printed_objects = printed("--namespace", "ml", "--image", "registry.example/ganger:2")
+    printed_objects = printed("--agent", "--namespace", "ml", "--image", "registry.example/ganger:2")
     texts = list(_texts(printed_objects))
     assert "ganger-system" not in texts
     assert texts.count("ml") == list(_texts(PRINTED)).count("ganger-system")
@@ -79,6 +130,24 @@ def test_a_site_chooses_namespace_and_image() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/ganger:2"
     assert "--git-image=registry.example/ganger:2" in container["args"], "its image has git"
+    assert "--pod=$(POD_NAME)" in container["args"]
+
+
+@pytest.mark.parametrize(
+    ("store", "argument"),
+    [("s3://bucket/folder", "--store=s3://bucket/folder"), ("claim:history", "--store=/var/lib/ganger-store/ganger")],
+)
+def test_a_site_chooses_a_durable_store(store: str, argument: str) -> None:
+    (deployment,) = (manifest for manifest in printed("--store", store) if manifest["kind"] == "Deployment")
+    kubernetes_validate.validate(deployment, MINORS[-1], strict=True)
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert argument in container["args"]
+    (plain,) = only("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {*plain["args"]} < {*container["args"]}
+    claims = [volume.get("persistentVolumeClaim") for volume in pod["volumes"]]
+    assert ({"claimName": "history"} in claims) == store.startswith("claim:")
+    assert container["envFrom"] == [{"secretRef": {"name": "ganger-store", "optional": True}}]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -93,6 +162,9 @@ REFUSED = {
     (): "--dry-run | kubectl apply -f -",
     ("--dry-run", "--namespace", "Not_A_Label"): "'Not_A_Label' is not a valid namespace",
     ("--dry-run", "--image", "a b"): "'a b' is not a valid image",
+    ("--dry-run", "--store", "ftp://x"): "'ftp://x' is not a store",
+    ("--dry-run", "--store", "s3://key:secret@x"): "is not a store",
+    ("--dry-run", "--outside", "--store", "claim:x"): "ganger controller --store",
 }
 
 
@@ -109,17 +181,20 @@ def test_the_controller_has_few_rights() -> None:
     verbs = {
         (group, resource): set(rule["verbs"])
         for kind, rule in roles()
+        if kind == "ClusterRole"
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
     assert not any("*" in (*key, *output) for key, output in verbs.items())
     assert verbs["", "secrets"] == {"create", "patch"}, "nobody's secrets are read"
     assert verbs["", "configmaps"] == {"create", "patch", "delete"}
-    assert verbs["", "nodes"] == {"list", "watch"}
-    assert verbs["ganger.dev", "gangjobs"] == {"list", "watch"}, "a job is its owner's"
+    assert verbs["", "nodes"] == {"get", "list", "watch", "patch"}, "annotations and cordons: a policy"
+    assert verbs["ganger.dev", "gangjobs"] == {"list", "watch", "create", "patch", "administer"}, "a policy"
     leases = [rule for kind, rule in roles() if "leases" in rule["resources"]]
     assert [rule.get("resourceNames") for rule in leases if "patch" in rule["verbs"]] == [["ganger-controller"]]
     assert ("ClusterRole", leases[0]) not in list(roles())
+    jobs = {kind: set(rule["verbs"]) for kind, rule in roles() if rule["resources"] == ["jobs"]}
+    assert jobs == {"ClusterRole": {"get", "list", "patch"}, "Role": {"list", "watch", "create", "delete"}}
 
 
 def test_the_controllers_container_may_nothing() -> None:
@@ -132,15 +207,26 @@ def test_the_controllers_container_may_nothing() -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     ports = {port["name"] for port in container["ports"]}
-    assert {
-        container[probe]["tcpSocket"]["port"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")
-    } <= ports
+    probes = [container[probe]["httpGet"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert probes == 3 * [{"path": HEALTH, "port": "rest", "scheme": "HTTPS"}], "a standby listens there alone"
     assert {port["targetPort"] for port in only("Service")["spec"]["ports"]} == ports
 
 
+def test_one_replica_may_leave_at_a_time_and_clients_come_to_the_leader() -> None:
+    deployment, budget, service = only("Deployment")["spec"], only("PodDisruptionBudget")["spec"], only("Service")
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert budget["maxUnavailable"] == 1
+    labels = deployment["template"]["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    assert service["spec"]["selector"] == labels | {LEADS: "true"}
+
+
 def test_no_scheduler_takes_one_pod_of_a_gang_and_the_pods_take_none() -> None:
-    priority_class = only("PriorityClass")
-    assert priority_class["metadata"]["name"] == PRIORITY_CLASS
+    classes = {item["metadata"]["name"]: item for item in PRINTED if item["kind"] == "PriorityClass"}
+    assert set(classes) == {PRIORITY_CLASS, PLACEHOLDER}
+    assert -10 <= classes[PLACEHOLDER]["value"] < 0, "cluster autoscalers ignore pods below -10"
+    priority_class = classes[PRIORITY_CLASS]
     assert priority_class["value"] == 1_000_000_000, "the highest that is not reserved for the system"
     assert priority_class["preemptionPolicy"] == "Never"
     assert not priority_class["globalDefault"], "pods of others, adopted ones too, keep what they have"
@@ -150,7 +236,8 @@ def test_no_scheduler_takes_one_pod_of_a_gang_and_the_pods_take_none() -> None:
 
 def test_no_directory_of_the_controller_fills_its_node() -> None:
     volumes = only("Deployment")["spec"]["template"]["spec"]["volumes"]
-    assert all(volume["emptyDir"]["sizeLimit"] for volume in volumes)
+    assert [set(volume) - {"name"} for volume in volumes if "emptyDir" not in volume] == [{"configMap"}], "read only"
+    assert all(volume["emptyDir"]["sizeLimit"] for volume in volumes if "emptyDir" in volume)
 
 
 def network_policy(name: str) -> Object:

@@ -20,7 +20,7 @@ from tests.kubernetes.manifests.structural import Schema, as_json_schema, faults
 from tests.spec.test_laws import specs
 
 MANIFESTS = ROOT / "src" / "ganger" / "manifests"
-PLURALS = ("gangjobs", "queues", "schedulingpolicies")
+PLURALS = ("gangjobs", "queues", "schedulingpolicies", "networkprofiles")
 
 
 def definition(plural: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_every_key_of_a_job_is_there_with_its_sentence() -> None:
     spec_properties = schema_of("gangjobs")["properties"]["spec"]["properties"]
     for key, item in json_schema()["properties"].items():
         assert spec_properties[key]["description"].startswith(item["description"])
-    assert set(spec_properties) - set(json_schema()["properties"]) == {"user", "suspend", "stop"}
+    assert set(spec_properties) - set(json_schema()["properties"]) == {"user", "suspend", "stop", "scale", "rollback"}
 
 
 @pytest.mark.parametrize("plural", PLURALS)

@@ -7,8 +7,9 @@ import pytest
 
 from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory, cluster
 from ganger.kubeapi import objects
+from ganger.kubeapi.device_objects import ResourceClaim
 from ganger.model.cluster import Node
-from ganger.model.event import NodeCordoned, NodeLost, NodeReturned, NodesListed, NodeUncordoned
+from ganger.model.event import NodeChanged, NodeCordoned, NodeLost, NodeReturned, NodesListed, NodeUncordoned
 from ganger.model.units import GIB_BYTES, MIB_BYTES
 
 ALLOCATABLE = {"cpu": "63770m", "memory": "515870Mi", "pods": "110", "ephemeral-storage": "95551679124"}
@@ -49,9 +50,7 @@ def container(cpu: str = "0", memory: str = "0", **more: Any) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}, **more}
 
 
-def node_view(
-    *pods: objects.Pod, of: objects.Node | None = None, claims: tuple[objects.ResourceClaim, ...] = ()
-) -> Node:
+def node_view(*pods: objects.Pod, of: objects.Node | None = None, claims: tuple[ResourceClaim, ...] = ()) -> Node:
     return cluster([of or node()], pods, claims=claims).nodes[0]
 
 
@@ -79,14 +78,18 @@ def test_a_bad_amount_is_named_with_its_node_and_counts_as_nothing(caplog: pytes
     [
         ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, "h100"),
         ("nvidia.com/gpu", {"nvidia.com/gpu.product": "Tesla-T4"}, "t4"),
-        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090-SHARED"}, "rtx4090"),
-        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}, "a100"),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090-SHARED"}, "rtx4090-shared"),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}, "a100-mig-1g.5gb"),
         ("nvidia.com/gpu", {"cloud.google.com/gke-accelerator": "nvidia-l4"}, "l4"),
         ("nvidia.com/gpu", {}, "nvidia"),
         ("amd.com/gpu", {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "mi300x"),
         ("amd.com/gpu", {}, "amd"),
         ("habana.ai/gaudi", {}, "gaudi"),
-        ("gpu.intel.com/xe", {}, "intel"),
+        ("gpu.intel.com/xe", {"gpu.intel.com/product": "Max_1550"}, "max1550"),
+        ("gpu.intel.com/i915", {}, "intel"),
+        ("google.com/tpu", {"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice"}, "v5p"),
+        ("huawei.com/Ascend910", {"node.kubernetes.io/npu.chip.name": "910B3"}, "910b3"),
+        ("huawei.com/Ascend310P", {}, "ascend"),
     ],
 )
 def test_gpus_of_every_maker(resource: str, labels: dict[str, str], gpu_type: str) -> None:
@@ -139,7 +142,7 @@ def test_networks_from_feature_labels(labels: dict[str, str], networks: tuple[st
 
 def test_a_label_that_only_tells_the_time_is_left_out() -> None:
     labels = {"nvidia.com/gfd.timestamp": "1763800000", "pool": "a"}
-    assert node_view(of=node(labels=labels)).labels == {"pool": "a"}
+    assert node_view(of=node(labels=labels)).labels == {"pool": "a", "ganger.dev/gpu-plugin": "nvidia"}
 
 
 # -- where it is ------------------------------------------------------------------------------------------------------
@@ -292,7 +295,7 @@ def test_a_device_plugin_that_starts_anew_takes_nothing_from_ours() -> None:
     assert (node_view(of=ill).gpus, node_view(of=ill).foreign) == (8, tuple(range(8)))
 
 
-def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> objects.ResourceClaim:
+def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> ResourceClaim:
     """Return a claim as a scheduler writes it. devices: `DRIVER/DEVICE`, with `!` for monitoring access."""
     results = [
         {
@@ -310,7 +313,7 @@ def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> objec
         "metadata": {"name": name, "namespace": "team", "annotations": more.get("annotations", {})},
         "status": {"allocation": allocation, "reservedFor": more.get("users", [])},
     }
-    return msgspec.convert(actual, objects.ResourceClaim)
+    return msgspec.convert(actual, ResourceClaim)
 
 
 @pytest.mark.parametrize(
@@ -334,10 +337,10 @@ def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> objec
             ),
             0,
         ),
-        ((msgspec.convert({"metadata": {"name": "new"}}, objects.ResourceClaim),), 0),
+        ((msgspec.convert({"metadata": {"name": "new"}}, ResourceClaim),), 0),
     ],
 )
-def test_gpus_of_claims_count_once(claims: tuple[objects.ResourceClaim, ...], many: int) -> None:
+def test_gpus_of_claims_count_once(claims: tuple[ResourceClaim, ...], many: int) -> None:
     assert len(node_view(ours("j-1-0", "0"), claims=claims).foreign) == many
     assert len(node_view(ours("j-1-0", "0"), gpu_pod("p", 2), claims=claims).foreign) == many + 2
 
@@ -383,10 +386,10 @@ def test_a_heartbeat_is_no_event() -> None:
 @pytest.mark.parametrize(
     ("then", "events"),
     [
-        (node(ready="False"), ["nodes_listed"]),
-        (node(conditions=[]), ["nodes_listed"]),
+        (node(ready="False"), ["node_changed"]),
+        (node(conditions=[]), ["node_changed"]),
         (node(unschedulable=True), ["node_cordoned n1"]),
-        (node(ready="Unknown", unschedulable=True), ["nodes_listed", "node_cordoned n1"]),
+        (node(ready="Unknown", unschedulable=True), ["node_changed", "node_cordoned n1"]),
         (node(labels={"a": "b"}), ["nodes_listed"]),
         (node(labels={"rack": "r1"}), ["nodes_listed"]),
         (None, ["nodes_listed"]),
@@ -406,8 +409,9 @@ def test_a_listing_says_who_is_lost_already() -> None:
         inventory.node_changed(None, node(name, ready="Unknown"))
     describe_changes(inventory)
     inventory.lose("n1", "gone")
-    assert describe_changes(inventory) == ["nodes_listed", "node_lost n1"]
+    assert describe_changes(inventory) == ["node_changed", "node_lost n1"]
     inventory.lose("n2", "gone")
+    inventory.node_changed(None, node("n3"))
     happened = inventory.events()
     assert isinstance(happened[0], NodesListed)
     assert happened[0].lost == ("n1",)
@@ -420,9 +424,9 @@ def test_back_again() -> None:
     inventory.lose("n1", "gone")
     describe_changes(inventory)
     inventory.node_changed(ill, well)
-    listed, *happened = inventory.events()
-    assert isinstance(listed, NodesListed)
-    assert listed.nodes[0].unready == ""
+    changed, *happened = inventory.events()
+    assert isinstance(changed, NodeChanged)
+    assert changed.listed.unready == ""
     assert happened == [NodeReturned(node="n1"), NodeUncordoned(node="n1", by="kubernetes")]
 
 
@@ -446,16 +450,16 @@ def test_pods_come_change_and_go() -> None:
         return inventory.cluster().nodes[0].cpu_milli
 
     inventory.pod_changed(None, small)
-    assert (describe_changes(inventory), remaining()) == (["nodes_listed"], 61770)
+    assert (describe_changes(inventory), remaining()) == (["node_changed"], 61770)
     running = pod(containers=[container("2")], phase="Running")
     inventory.pod_changed(small, running)
     assert describe_changes(inventory) == []
     resized = pod(containers=[container("3")])
     inventory.pod_changed(running, resized)
-    assert (describe_changes(inventory), remaining()) == (["nodes_listed"], 60770)
+    assert (describe_changes(inventory), remaining()) == (["node_changed"], 60770)
     ended = pod(containers=[container("3")], phase="Succeeded")
     inventory.pod_changed(resized, ended)
-    assert (describe_changes(inventory), remaining()) == (["nodes_listed"], 63770)
+    assert (describe_changes(inventory), remaining()) == (["node_changed"], 63770)
     inventory.pod_changed(ended, None)
     assert describe_changes(inventory) == []
 

@@ -1,6 +1,8 @@
 """Pods of jobs on a real cluster: in a namespace that enforces `restricted`, and beside another scheduler's pods."""
 
 import json
+import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from ganger.controller.jobs.git_pods import LABEL
+from ganger.gang_jobs.code_archive import MAX_BYTES
 from tests.kubernetes.jobs.served_repository import commit, served
 from tools.controlled import OVER, OWN, Controlled, controlled
 from tools.testcluster import BASE_IMAGE, Cluster
@@ -37,6 +40,44 @@ def test_a_restricted_namespace_runs_the_pods_of_a_job(system: Controlled) -> No
         lines = system.kubectl("logs", pod).splitlines()
         assert any(line.endswith(" 65532") for line in lines), lines
         assert any(line.endswith("CapEff:\t0000000000000000") for line in lines), lines
+
+
+POD: dict[str, Any] = {
+    "metadata": {"annotations": {"example.org/rail": "0"}},
+    "shm": "8Mi",
+    "spec": {
+        "securityContext": {"runAsUser": 1000},
+        "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+        "initContainers": [
+            {
+                "name": "prepare",
+                "image": BASE_IMAGE,
+                "command": ["sh", "-c", "echo prepared > /work/file"],
+                "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+            }
+        ],
+    },
+    "container": {
+        "env": [{"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
+        "volumeMounts": [{"name": "settings", "mountPath": "/settings", "readOnly": True}],
+    },
+}
+
+
+def test_the_section_pod_of_a_job_works_in_a_restricted_namespace(system: Controlled) -> None:
+    system.kubectl("create", "configmap", "settings", "--from-literal=color=green")
+    run = "id -u; cat /settings/color file; echo $NODE_IP; df -k /dev/shm | tail -1"
+    with system.policy(pods={"references": ["ConfigMap/settings"]}):
+        system.submit("section", run=run, pod=POD)
+        system.submit("beyond", run="true", pod={"spec": {"hostNetwork": True}})
+        status = system.wait("section", *OVER)
+        assert status["phase"] == "Succeeded", status
+        assert "pod.spec.hostNetwork: it is beyond restricted" in system.wait("beyond", "Rejected")["message"]
+    (pod,) = system.pods("section")
+    output = system.kubectl("logs", pod)
+    assert [word for word in ("1000", "green", "prepared", "8192") if word not in output] == [], output
+    annotations = json.loads(system.kubectl("get", "pod", pod, "-o", "json"))["metadata"]["annotations"]
+    assert annotations["example.org/rail"] == "0"
 
 
 FORBIDDEN: dict[str, dict[str, Any]] = {
@@ -71,6 +112,10 @@ def test_the_code_of_a_job_is_fetched_by_a_restricted_pod(system: Controlled, tm
     (repository / "say").write_text("#!/bin/sh\necho from the repository\n")
     (repository / "say").chmod(0o755)
     fetched = commit(repository, "all of it")
+    large = tmp_path / "served" / "large"
+    shutil.copytree(repository, large)
+    (large / "weights").write_bytes(os.urandom(2 * MAX_BYTES))
+    commit(large, "with more than an object holds")
     command = ["get", "pods", "-n", OWN, "-l", LABEL, "-w", "-o", "jsonpath={.metadata.name} {.status.phase}{'\\n'}"]
     seen = tmp_path / "seen"
     with served(repository.parent, system.on.address) as url, seen.open("wb") as output:
@@ -83,15 +128,19 @@ def test_the_code_of_a_job_is_fetched_by_a_restricted_pod(system: Controlled, tm
             with system.policy(pods={"git_hosts": ["198.18.*"]}):
                 system.submit("code", run="./say", code={"git": f"{url}/tool"})
                 status = system.wait("code", *OVER)
+                system.submit("large", nodes=2, run="./say; wc -c < weights", code={"git": f"{url}/large"})
                 # It is permitted too now, and has a pod of its own.
                 assert system.wait("refused", *OVER)["phase"] == "Succeeded"
-                until(lambda: "Succeeded" in seen.read_text(), "the pod to have been seen")
+                until(lambda: "Running" in seen.read_text(), "the pod to have been seen")
+                assert system.wait("large", *OVER)["codeLocation"] == "store"
         finally:
             watching.terminate()
             watching.wait()
     assert status["phase"] == "Succeeded", status
     (pod,) = system.pods("code")
     assert "from the repository" in system.kubectl("logs", pod)
+    for pod in system.pods("large"):
+        assert f"{2 * MAX_BYTES}" in system.kubectl("logs", pod)
     assert system.client.job(f"code.{system.namespace}")["git_commit"] == fetched
     assert system.on.kubectl("--namespace", OWN, "get", "pods", "-l", LABEL, "-o", "name") == ""
 

@@ -12,8 +12,10 @@ from ganger.kubeapi.objects import Key
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Origin
 from ganger.model.policy import BASELINE, POD_SECURITY
+from ganger.model.units import GIB_BYTES
 from ganger.spec import spec_from_dict
 
+GPU_RESOURCES_BY_NODE = {"n1": "nvidia.com/gpu", "n2": "amd.com/gpu"}
 SETTING = PodSettings(launcher="launcher-1", identity="bert-ganger", image="python:3.13-slim")
 
 
@@ -22,7 +24,7 @@ def pods_of(
 ) -> list[Any]:
     start = Start(gang=gang, generation=3, shares=shares, host="n1", port=29500)
     job = Job(id=gang, user="ada", spec=spec_from_dict({"run": "x", **spec}, "a test"), origin=Origin(directory="/"))
-    return build_pods(start, job, "u-1", settings)
+    return build_pods(start, job, "u-1", settings, GPU_RESOURCES_BY_NODE)
 
 
 def needs(pod: Any) -> Any:
@@ -43,13 +45,20 @@ def test_kubernetes_takes_them(version: str) -> None:
         kubernetes_validate.validate(pod, version, strict=True)
 
 
+def test_no_autoscaler_moves_a_pod_of_a_running_gang() -> None:
+    (pod,) = pods_of({"nodes": 1}, NodeShare("n1", (0,), ()))
+    annotations = pod["metadata"]["annotations"]
+    assert annotations["karpenter.sh/do-not-disrupt"] == "true"
+    assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+
+
 def test_each_node_has_a_pod_that_asks_for_what_the_scheduler_counted() -> None:
     spec = {"nodes": 2, "resources": {"gpu": 2, "cpu": "1500m", "memory": "3Gi"}}
     first, second = pods_of(spec, NodeShare("n1", (0, 1), (0, 1)), NodeShare("n2", (2, 3), (4, 5)))
     assert [pod["metadata"]["name"] for pod in (first, second)] == ["bert-3-0", "bert-3-1"]
-    for pod in (first, second):
-        assert needs(pod)["requests"] == {"cpu": "1500m", "memory": str(3 << 30), "nvidia.com/gpu": "2"}
-        assert needs(pod)["limits"] == {"memory": str(3 << 30), "nvidia.com/gpu": "2"}
+    for pod, gpu in ((first, "nvidia.com/gpu"), (second, "amd.com/gpu")):
+        assert needs(pod)["requests"] == {"cpu": "1500m", "memory": str(3 << 30), gpu: "2"}
+        assert needs(pod)["limits"] == {"memory": str(3 << 30), gpu: "2"}
 
 
 def test_roles_that_share_a_node_share_a_pod() -> None:
@@ -59,6 +68,30 @@ def test_roles_that_share_a_node_share_a_pod() -> None:
     }
     (pod,) = pods_of(spec, NodeShare("n1", (0,), (3,), 0), NodeShare("n1", (1,), (), 1), NodeShare("n1", (2, 3), (), 2))
     assert needs(pod)["requests"] == {"cpu": "6000m", "memory": str(2 << 30), "nvidia.com/gpu": "1"}
+
+
+def test_a_pod_asks_for_extended_resources_once_a_node_and_once_a_process_of_a_role() -> None:
+    extended = {"extended": {"rdma/hca": 2}}
+    (pod,) = pods_of({"nproc_per_node": 4, "resources": extended}, NodeShare("n1", (0, 1, 2, 3)))
+    assert needs(pod)["requests"]["rdma/hca"] == needs(pod)["limits"]["rdma/hca"] == "2"
+    (pod,) = pods_of({"roles": {"ps": {"count": 3, "resources": extended}}}, NodeShare("n1", (1, 2, 3), (), 1))
+    assert needs(pod)["limits"]["rdma/hca"] == "6"
+    kubernetes_validate.validate(pod, "1.36", strict=True)
+
+
+def test_a_pod_asks_for_disk_which_its_working_directory_may_use() -> None:
+    disk = {"extended": {"ephemeral-storage": "250Gi"}}
+    init = {"name": "fetch", "image": "x", "command": ["true"]}
+    job = {"nproc_per_node": 4, "resources": disk, "pod": {"spec": {"initContainers": [init]}}}
+    (pod,) = pods_of(job, NodeShare("n1", (0, 1, 2, 3)))
+    size = str(250 * GIB_BYTES)
+    assert needs(pod)["requests"]["ephemeral-storage"] == needs(pod)["limits"]["ephemeral-storage"] == size
+    assert pod["spec"]["initContainers"][0]["resources"]["requests"]["ephemeral-storage"] == size
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["work"]["emptyDir"] == {"sizeLimit": size}
+    kubernetes_validate.validate(pod, "1.36", strict=True)
+    (without,) = pods_of({}, NodeShare("n1", (0,)))
+    assert "ephemeral-storage" not in str(without)
 
 
 def test_no_secret_and_no_plan_is_in_a_pod() -> None:

@@ -184,7 +184,7 @@ async def _placed(api: FakeApi, but: set[str]) -> list[Any]:
     return actual()
 
 
-def turn_away(api: FakeApi, pod: Any) -> None:
+def turn_away(api: FakeApi, pod: Any, reason: str = "OutOfcpu") -> None:
     """Reject a pod as a kubelet does that still counts what ran there before."""
-    refused = {"phase": "Failed", "reason": "OutOfcpu", "message": "not enough cpu", "containerStatuses": []}
+    refused = {"phase": "Failed", "reason": reason, "message": "not enough cpu", "containerStatuses": []}
     api.put(pod | {"status": refused})

@@ -98,10 +98,12 @@ def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
         async with leading(access, tmp_path) as system:
             await use(api, system, "greedy", "ada", 7200.0)
             await use(api, system, "modest", "bob", 60.0)
-            before = known(system.loop.copy())
+            before, failures = known(system.loop.copy()), system.loop.copy().history.failures
+            assert failures.node_ms > 7_000_000
             await until(lambda: usage(api) and {item["user"] for item in usage(api)["decayed"]} == {"ada", "bob"})
+            await until(lambda: usage(api, "root") and usage(api, "root")["failures"][1] == failures.node_ms)
         async with leading(access, tmp_path) as system:
-            assert known(system.loop.copy()) == before
+            assert (known(system.loop.copy()), system.loop.copy().history.failures) == (before, failures)
             blocks = submit(api, system, "blocks", "eve")
             await until(lambda: system.state_of(blocks) == "starting")
             waiting = [submit(api, system, f"next-{user}", user) for user in ("ada", "bob")]
@@ -209,7 +211,7 @@ def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
             late = submit(api, system, "late", "bob", "lab")
             await until(lambda: system.state_of(late) == "starting")
             api.delete("queues", "lab", "")
-            await until(lambda: usage(api, "root"), within_s=600.0)
+            await until(lambda: (usage(api, "root") or {}).get("decayed"), within_s=600.0)
             before = known(system.loop.copy())
             assert [item.queue for item in before[0]] == ["lab"], "it is in force for those in it"
         async with leading(access, tmp_path) as system:
@@ -299,7 +301,7 @@ def test_usage_that_was_changed_by_hand_is_refused_and_said(tmp_path: Path, spoi
         text = spoilt if spoilt[0] in "{[" else json.dumps(recorded)
         api.put(actual | {"status": actual["status"] | {"usage": text}})
         async with leading(access, tmp_path) as system:
-            assert known(system.loop.copy()) == ([], [], [])
+            assert known(system.loop.copy()) == ([], (), [])
             await until(lambda: len(status(api).get("conditions", [])) > 1)
             accepted, output = status(api)["conditions"]
             assert (accepted["type"], output["type"]) == ("Accepted", "UsageRead")

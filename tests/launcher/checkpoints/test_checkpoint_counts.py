@@ -26,9 +26,11 @@ with open("answers", "a", buffering=1) as out:
 
 
 RESERVED = """
-import os
+import os, time
 from ganger import train
 
+while not os.path.exists("go"):
+    time.sleep(0.01)
 path = os.path.join(os.environ["GANGER_TASK_DIR"], f"rank-{os.environ['GANGER_RANK']}.calls")
 before = os.stat(path).st_size
 train.should_checkpoint()
@@ -97,6 +99,7 @@ def test_the_counts_of_a_rank_have_disk_space_before_it_runs(server: Server, tas
     task.plan([sys.executable, "-c", RESERVED])
     task.start()
     server.wait("checkpoint_counts", calling_ranks=0)
+    (task.work / "go").touch()
     server.wait("finished")
     assert (task.work / "sizes").read_text() == "16 16\n"
 

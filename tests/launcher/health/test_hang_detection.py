@@ -26,7 +26,7 @@ PID = 7
 
 
 def proc_stat(state: str = "S", ticks: int = 0, switches: int = 0, pid: int = PID, waits: str = "") -> ProcStat:
-    fields = [state, "1", "1", "1"] + ["0"] * 7 + [str(ticks), "0"] + ["0"] * 6 + ["55", "0"]
+    fields = [state, "1", "1", "1"] + ["0"] * 7 + [str(ticks), "0"] + ["0"] * 6 + ["55", "0", "0"]
     stat = ProcStat(pid, f"{pid} (py (3) thon) {' '.join(fields)}".encode())
     stat.switches, stat.waits = switches, waits
     return stat

@@ -20,7 +20,9 @@ from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Failed
 from ganger.model.evidence import RuleMatch
-from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Retry, Rule
+from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.retry_spec import Retry, Rule
 from ganger.ports import LaunchPlan, RankPlan
 from tests.launcher.forged import MESSAGES
 from tests.launcher.harness import GANG, SH, TOKEN, UNTIL_GO

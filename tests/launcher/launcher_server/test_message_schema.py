@@ -24,6 +24,7 @@ HELLO = {
     "generation": 1,
     "address": "10.0.0.1",
 }
+GET_CODE = {"v": 2, "type": "get_code", "token": "t", "gang": "job", "node": "n1", "generation": 1, "start": 0}
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("rank_failed", {"at_ms": "x"}),
     ("rank_failed", {"exit_code": "x"}),
@@ -42,6 +43,11 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("progressed", {"metrics": {"loss": float("nan")}}),
     ("progressed", {"metrics": {"loss": float("inf")}}),
     ("progressed", {"step_times_ms": {"first": 1}}),
+    ("observed", {"points": [[3, 1, float("nan")]]}),
+    ("observed", {"points": [[3, 1]]}),
+    ("observed", {"points": [[3, -1, 0.5]]}),
+    ("observed", {"points": [[3, 1, "0.5"]]}),
+    ("observed", {"points": [[3, 1, 0.5]] * 1_001}),
     ("progressed", {"step_times_ms": {"0": -1}}),
     ("progressed", {"busy_shares": {"0": [1, 2]}}),
     ("progressed", {"busy_shares": {"0": ["x", 2, 3]}}),
@@ -51,6 +57,10 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("stall_report", {"ranks_lost_since_ms": True}),
     ("checkpoint_counts", {"schedule": {"id": 1, "segments": [["hour", 10, 5, 0]]}}),
     ("stacks_taken", {"ranks": {"0": {"step": 3}}}),
+    ("rank_usage", {"ranks": {"0": [1, 2]}}),
+    ("rank_usage", {"ranks": {"0": [-1, 2, 3]}}),
+    ("rank_usage", {"ranks": {"0": [0.5, 2, 3]}}),
+    ("rank_usage", {"ranks": {"all": [1, 2, 3]}}),
     ("resumed", {"skipped": [{"step": 4, "flaw": 5}]}),
     ("cleared", {"killed": ["0"]}),
     ("started", {"generation": "1"}),
@@ -67,7 +77,10 @@ def test_every_message_of_the_protocol_has_a_schema_with_its_fields() -> None:
             *messages.FROM_LAUNCHER[kind]
         }
         assert fields.items() <= _as_json(known).items()
-    assert message_schema.hello(written(HELLO)) == HELLO
+    for first in (HELLO, GET_CODE):
+        assert message_schema.first_message(written(first)) == first
+    with pytest.raises(BadMessage):
+        message_schema.first_message(written(GET_CODE | {"start": -1}))
 
 
 @pytest.mark.parametrize(("kind", "wrong"), WRONG, ids=str)

@@ -3,10 +3,12 @@
 import json
 import socket
 import stat
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from ganger.launcher.protocol.messages import VERSION
 from ganger.launcher_server import message_events
 from ganger.launcher_server.connection import SEND_LIMIT_BYTES
 from tests.launcher.harness import GANG, SH, UNTIL_GO
@@ -131,6 +133,29 @@ def test_server_away_and_back(listens: ListenFixture, starts: StartFixture) -> N
     assert message_events.is_done([second.records.task(GANG, "n1")], 1)
     assert (pod.directory / "work" / "ran").read_text() == "once\n" * 2
     second.send("n1", "leave")
+    assert pod.ended() == 0
+
+
+def test_a_launcher_goes_on_under_a_controller_of_a_later_version(listens: ListenFixture, starts: StartFixture) -> None:
+    """An upgrade replaces the controller, not the pods: the launcher ignores what it does not know of its messages."""
+    older = listens()
+    pod = starts(older)
+    plan = pod.plan([*SH, f"echo once >> ran; {UNTIL_GO}"])
+    older.run(plan)
+    older.wait("started", "n1")
+    older.close()
+    later = listens(port=older.port)
+    later.wait_for_hello()
+    later.send("n1", "rebalance", generation=1, later="a message of that version")
+    later.send("n1", "run", generation=1, plan=asdict(plan) | {"later": "a field"}, later="another")
+    later.send("n1", "run", v=VERSION + 1, generation=1, plan={})
+    (pod.directory / "work" / "go").touch()
+    later.wait("cleared", "n1")
+    later.records.plan(plan)
+    assert later.wait("exit_record", "n1", rank=0)["exit_code"] == 0
+    assert (pod.directory / "work" / "ran").read_text() == "once\n", "it ran on, and did not start again"
+    eventually(lambda: f"version {VERSION + 1}" in pod.own_log(), "it says that it does not know a version")
+    later.send("n1", "leave")
     assert pod.ended() == 0
 
 

@@ -10,7 +10,8 @@ from ganger.launcher_server.remote_records import LINE_CHARACTERS, RemoteRecords
 from ganger.launcher_server.retry_rules import search_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
-from ganger.model.job import Retry, Rule
+from ganger.model.job_sections.retry_spec import Retry, Rule
+from ganger.ports import RankUsage
 from tests.launcher.harness import GANG, SH
 from tests.launcher.remote_launchers import ListenFixture, StartFixture, eventually
 
@@ -85,10 +86,36 @@ def test_stacks_have_frames_and_last_lines(listens: ListenFixture, starts: Start
     assert controller.records.last_lines(GANG, "n1", 1, 1) == ("waits",)
 
 
+def test_a_launcher_reports_what_its_ranks_use(listens: ListenFixture, starts: StartFixture) -> None:
+    controller = listens()
+    pod = starts(controller)
+    program = "import os, time\nheld = b'x' * (64 << 20)\nwhile os.environ['GANGER_RANK'] == '1': pass\ntime.sleep(600)"
+    controller.run(pod.plan([sys.executable, "-c", program], (0, 1)))
+    eventually(lambda: controller.records.usage(GANG, "n1", 1), "the first report")
+    sleeps, runs = controller.records.usage(GANG, "n1", 1)
+    assert [(use.rank, use.node, use.generation, use.processes) for use in (sleeps, runs)] == [
+        (0, "n1", 1, 1),
+        (1, "n1", 1, 1),
+    ]
+    assert (sleeps.cpu_milli or 0) < (runs.cpu_milli or 0) <= 1_100
+    assert (sleeps.memory_bytes or 0) > 64 << 20
+    others = [controller.records.usage(*of) for of in ((GANG, "n2", 1), (GANG, "n1", 2), ("other", "n1", 1))]
+    assert others == [()] * 3
+
+
+def test_the_usage_of_foreign_ranks_is_not_kept() -> None:
+    loop = asyncio.new_event_loop()
+    records = RemoteRecords(lambda gang, node: None, loop)
+    loop.close()
+    message = {"type": "rank_usage", "generation": 1, "ranks": {"1": (950, 4096, 2), "2": (1, 1, 1)}}
+    records.message_received(GANG, "n1", message, (0, 1))
+    assert records.usage(GANG, "n1", 1) == (RankUsage(GANG, "n1", 1, 1, 950, 4096, 2),)
+
+
 def test_stacks_of_foreign_ranks_are_not_kept() -> None:
     loop = asyncio.new_event_loop()
     records = RemoteRecords(lambda gang, node: None, loop)
-    stack = {"frames": [("f" * 9_999, "x.py", 3)], "tail": ["x" * 10_000] * 100}
+    stack = {"state": "S", "frames": [("f" * 9_999, "x.py", 3)], "tail": ["x" * 10_000] * 100}
     loop.close()
     records.message_received(
         GANG, "n1", {"type": "stacks_taken", "generation": 1, "ranks": {"1": stack, "2": stack}}, (0, 1)
@@ -96,3 +123,9 @@ def test_stacks_of_foreign_ranks_are_not_kept() -> None:
     assert [len(line) for line in records.last_lines(GANG, "n1", 1, 1)] == [LINE_CHARACTERS] * TAIL_LINES
     assert [(rank, len(frame)) for rank, (frame,) in records.main_frames(GANG, 1).items()] == [(1, LINE_CHARACTERS)]
     assert records.last_lines(GANG, "n1", 1, 2) == ()
+    shown = records.stacks(GANG, 1)
+    assert shown is not None
+    assert [(group.ranks, group.states) for group in shown.groups] == [((1,), ("asleep",))]
+    records.forget(GANG)
+    assert records.stacks(GANG, 1) == shown, "for people, until 100 other gangs have hung"
+    assert records.stacks(GANG, 2) is None

@@ -12,7 +12,8 @@ from ganger.launcher_server.health import fail_hanging_gang
 from ganger.launcher_server.health.fail_hanging_gang import HangDetector
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Failed, Quiet
-from ganger.model.job import Job, JobSpec, Limits, Origin
+from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job_sections.retry_spec import Limits
 
 REDUCES = ("all_reduce (/lib/torch/distributed/distributed_c10d.py:3157)", "<module> (train.py:9)")
 SERVES = ("select (/lib/python3.13/selectors.py:452)", "<module> (serve.py:2)")

@@ -199,7 +199,7 @@ def test_the_agents_client_survives_any_bytes(seed: int) -> None:
         agent_end.shutdown(socket.SHUT_WR)
         try:
             code = agent_client._run(client_end, "n1", "t0ken", "cat")
-        except agent_client._AgentError:
+        except agent_client.AgentError:
             code = agent_client.NO_CONNECTION
     assert 0 <= code <= 255
 

@@ -7,6 +7,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
+from ganger.launcher import runtime
 from ganger.launcher.health import leftovers
 from ganger.launcher.health.procfs import start_ticks
 from tests.launcher.harness import SH, Server, Task, eventually, is_alive
@@ -146,3 +149,20 @@ def test_without_directory_and_server_it_ends_its_ranks(task: Task, server: Serv
     launcher.wait(60)
     assert not is_alive(rank)
     assert not task.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "deleted"), [(FileNotFoundError, True), (NotADirectoryError, True), (PermissionError, False)]
+)
+def test_a_directory_that_is_closed_for_a_while_is_not_deleted(
+    error: type[OSError], deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher without its server ends its ranks if its directory was deleted, and only then."""
+
+    def fail(_: str) -> os.stat_result:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fail)
+        is_deleted = runtime._is_deleted("/x")
+    assert is_deleted is deleted

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ganger.registry import frameworks
+from tests.frameworks.scenes import FOUR
 from tests.launcher.harness import SH, UNTIL_GO, Server, Task, eventually, is_alive
 
 HOLD = [*SH, "exec sleep 60"]
@@ -72,6 +74,14 @@ def test_files_exist_before_setup_and_are_private(task: Task, server: Server) ->
     assert task.texts("o", "setup.log") == ["a slots=2", "b slots=2"]
     assert task.texts("o") == ["a slots=2", "b slots=2", f"in {directory}/hosts", str(directory)]
     assert [(directory / name).stat().st_mode & 0o777 for name in files] == [0o600, 0o600]
+
+
+def test_a_file_that_is_a_program_can_be_run(task: Task, server: Server) -> None:
+    hosts = {"hostfile": "n1 slots=2\nn2 slots=1\n"} | frameworks()["horovod"].files(FOUR)
+    task.run([*SH, 'exec "$GANGER_TASK_DIR/discover_hosts"'], files=hosts)
+    server.wait("cleared")
+    assert task.texts("o") == ["n1:2", "n2:1"]
+    assert [(task.path / "1" / name).stat().st_mode & 0o777 for name in hosts] == [0o600, 0o600, 0o700]
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "", ".", ".."])

@@ -33,7 +33,7 @@ class Board:
         self.took_ms, self.saved_ms = 0, None
         monitor = Monitor(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # stands for a MessageSender
         resumption = Resumption(Plan(PLAN), self)  # type: ignore[arg-type]
-        self.reports = Reports(str(directory), self, monitor, resumption, 0.0)  # type: ignore[arg-type]
+        self.reports = Reports(str(directory), self, monitor, [resumption.report_received], 0.0)  # type: ignore[arg-type]
 
     def send_fact(self, kind: str, step: int, **fields: Any) -> None:
         assert fields.get("milestone", True)

@@ -152,6 +152,11 @@ def test_zipapp_comes_after_the_users_own_python_path(task: Task, server: Server
     assert task.texts("o") == [f"/mine:{task.archive}"]
 
 
+def test_an_import_of_the_launcher_leaves_the_umask() -> None:
+    code = "import os; os.umask(0o027); import ganger.launcher.main; print(oct(os.umask(0)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0o27\n"
+
+
 def test_rank_leads_a_session_reads_nothing_and_keeps_the_users_umask(task: Task, server: Server) -> None:
     code = "import os, sys; print(os.getsid(0) == os.getpid(), repr(sys.stdin.read()), oct(os.umask(0)), os.getcwd())"
     task.plan([sys.executable, "-c", code])

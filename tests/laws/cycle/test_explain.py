@@ -19,7 +19,8 @@ from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
-from ganger.model.job import ENDED, Array, GangState, GpuRequest, JobSpec, Limits, Resources, Shape
+from ganger.model.job import ENDED, Array, GangState, GpuRequest, JobSpec, Resources, Shape
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.terms import WHOLE, Selector
@@ -276,6 +277,7 @@ def _node(name: str, domains: tuple[str, ...], part: Shape) -> Node:
         memory_bytes=max(GIB_BYTES, part.memory_bytes),
         labels=_labels(part.selector) or {},
         networks=part.selector.networks,
+        extended=dict(part.extended),
     )
 
 
@@ -285,6 +287,9 @@ def _unbounded(queue: Queue, resource: str, depth: int) -> Queue:
     kind = resource.removeprefix("gpus.") if resource.startswith("gpus.") else ""
 
     def put(amount: Amount, figure: int | None) -> Amount:
+        if name := resource.partition("extended.")[2]:
+            others = {other: value for other, value in amount.extended.items() if other != name}
+            return replace(amount, extended=others if figure is None else others | {name: figure})
         if not kind:
             return replace(amount, **{resource: figure})
         other_types = {name: value for name, value in amount.gpu_types.items() if name != kind}

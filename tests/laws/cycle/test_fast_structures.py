@@ -1,16 +1,20 @@
 """A cycle decides the same with simple structures in place of the fast ones."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle import plan as planning
+from ganger.core.cycle.candidates import Candidates
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import QueueTree
 from ganger.core.reservations import reservations
+from ganger.core.state.pending_index import LaneEntry
 from tests.laws import draws
 from tests.laws.oracles.simple_candidates import SimpleCandidates
-from tests.laws.policies import FEWER_EXAMPLES, every_policy
+from tests.laws.policies import FEWER_EXAMPLES, POLICIES, every_policy
 from tests.laws.world import World
 
 
@@ -42,3 +46,50 @@ def test_simple_structures_decide_the_same(policy: Policy, data: st.DataObject) 
                 simplify(patch)
                 assert planning.plan(world.state, world.now_ms, world.policy, explains=False) == planned
         world.run_cycle()
+
+
+class CheckedCandidates(Candidates):
+    """Candidates that check, whenever one is tried, which gangs may move a reservation, gang by gang."""
+
+    def next(self) -> LaneEntry | None:
+        entry, cycle = super().next(), self._cycle
+        for group in self._lanes.index.rows:
+            may_move = bool(self._viability._moving[group.row])
+            if not may_move and cycle.state.nodes.capacity_index.have_room(group.demand.parts):
+                assert not cycle.precedence.movable_by(group.entries[0].gang, cycle.reservations.by_gang.values())
+        return entry
+
+
+@every_policy
+@FEWER_EXAMPLES
+@given(data=st.data())
+def test_all_gangs_that_may_move_a_reservation_are_found(policy: Policy, data: st.DataObject) -> None:
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "Candidates", CheckedCandidates)
+        for _ in range(data.draw(st.integers(1, 4), label="batches")):
+            world.draw_events(data)
+            world.run_cycle()
+
+
+@FEWER_EXAMPLES
+@given(data=st.data())
+def test_gangs_that_are_released_together_free_the_same_as_one_by_one(data: st.DataObject) -> None:
+    world = World(POLICIES["dynamic"], data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
+    for _ in range(data.draw(st.integers(1, 4), label="batches")):
+        world.draw_events(data)
+        world.run_cycle()
+    state, nodes = world.state, world.state.nodes
+    gangs = [gang for gang, _ in state.allocated() if data.draw(st.booleans())]
+
+    def free_after(release: Callable[[], object]) -> object:
+        with state.trial():
+            release()
+            by_account = state.tree.users, state.fair_shares.users, state.arrays.active, state.quota_charges
+            free = [amounts.tolist() for amounts in (*nodes.free, nodes.occupancy.guests, nodes.occupancy.alone)]
+            used = [*map(list, state.tree.usage)], list(state.fair_shares.queues), [*map(dict, by_account)]
+            return used, free, nodes.devices.owner.tolist(), list(state.allocations)
+
+    together = free_after(lambda: state.release_all(gangs))
+    assert together == free_after(lambda: [state.release(gang) for gang in gangs])
+    nodes.validate()

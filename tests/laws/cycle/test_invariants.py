@@ -18,7 +18,8 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
-from ganger.model.job import Array, GpuRequest, JobSpec, Limits, Resources
+from ganger.model.job import Array, GpuRequest, JobSpec, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.policy import Starvation
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws

@@ -14,7 +14,8 @@ from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
-from ganger.model.job import GangState, Job, JobSpec, Limits, Resources
+from ganger.model.job import GangState, Job, JobSpec, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.model.job import JobSpec
-from ganger.model.placement_spec import Placement
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.queue import DEFAULT
 from tests.laws import draws
 from tests.laws.liveness import suggestions_hold

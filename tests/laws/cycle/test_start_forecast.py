@@ -25,18 +25,26 @@ class Job:
 
     nodes: int
     minutes: int
+    adapters: int = 0
 
     def token(self, name: str) -> str:
         """Return it as a film submits it."""
-        return f"{name}:{self.nodes}x2,time={self.minutes}m"
+        gpus = f"1,hca={self.adapters}" if self.adapters else 2
+        return f"{name}:{self.nodes}x{gpus},time={self.minutes}m"
 
 
 JOBS = st.lists(st.builds(Job, st.integers(1, NODES), st.integers(1, 9)), min_size=1, max_size=9)
+ON_ADAPTERS = st.lists(
+    st.builds(Job, st.integers(1, NODES), st.integers(1, 9), st.integers(2, 3)), min_size=1, max_size=9
+)
+"""Jobs of which no node takes two, for it has three adapters; of its two GPUs each leaves one."""
+IN_USE = "n1:AA n2:AA n3:BB A,time=4m B,time=7m"
+ADAPTERS_IN_USE = "n1:A.,hca=3 n2:A.,hca=3 n3:B.,hca=3 A,time=4m,hca=2 B,time=7m,hca=3"
 
 
-def _film(policy: Policy, jobs: list[Job]) -> Film:
+def _film(policy: Policy, jobs: list[Job], in_use: str = IN_USE) -> Film:
     """Return a cluster in use, with all jobs pending."""
-    film = Film(policy, "n1:AA n2:AA n3:BB A,time=4m B,time=7m", "")
+    film = Film(policy, in_use, "")
     for index, job in enumerate(jobs):
         film.do(job.token(f"J{index}"))
     film.run_cycles()
@@ -72,6 +80,14 @@ def _starts_ms(film: Film) -> dict[str, int]:
 @given(JOBS)
 def test_in_strict_order_all_jobs_on_whole_nodes_start_when_forecast(jobs: list[Job]) -> None:
     film = _film(strict_fifo, jobs)
+    forecast_ms = _forecast_ms(film)
+    starts_ms = _starts_ms(film)
+    assert forecast_ms == {name: starts_ms[name] for name in forecast_ms}
+
+
+@given(ON_ADAPTERS)
+def test_so_do_jobs_that_wait_for_other_resources_of_nodes_alone(jobs: list[Job]) -> None:
+    film = _film(strict_fifo, jobs, ADAPTERS_IN_USE)
     forecast_ms = _forecast_ms(film)
     starts_ms = _starts_ms(film)
     assert forecast_ms == {name: starts_ms[name] for name in forecast_ms}

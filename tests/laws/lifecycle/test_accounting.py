@@ -1,4 +1,7 @@
-"""Every millisecond of every job is booked once, in the part where the raw events say that it belongs."""
+"""Every millisecond of every job is booked once, in the part where the raw events say that it belongs.
+
+And the failures of the whole cluster, with the node time in which they occurred, are those of the raw events.
+"""
 
 from dataclasses import replace
 from random import Random
@@ -7,18 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ganger.core.failure.save_interval import PRIOR_NODE_MS, node_failure_ms
 from ganger.core.fold.fold import fold
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.model import event as e
+from ganger.model.decision import Start
 from ganger.model.job import GangState
 from ganger.model.units import HOUR_MS
 from ganger.model.views.service_views import PARTS
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import played
-from tests.laws.oracles.accounting import ledger_of
+from tests.laws.oracles.accounting import failures_of, ledger_of
 from tests.laws.safety import account_adds_up
 
 
@@ -61,9 +66,19 @@ def all_agree(log: EventLog, chance: Random) -> None:
                 account_adds_up(gang, row.at_ms)
                 if gang.ended:
                     agrees(gang, rows[:number], row.at_ms)
+    now_ms = rows[-1].at_ms + 777
     for gang in state.gangs.values():
         if not gang.is_head:
-            agrees(gang, rows, rows[-1].at_ms + 777)
+            agrees(gang, rows, now_ms)
+    started = {start.gang for row in rows if isinstance(row.event, e.Decided) for start in starts_of(row.event)}
+    for record in (state.history.failures, State(state.image()).history.failures):
+        assert (record.failures, record.node_time_ms(now_ms)) == failures_of(rows, started, now_ms)
+        expected_ms = (PRIOR_NODE_MS + record.node_time_ms(now_ms)) // (1 + record.failures)
+        assert node_failure_ms(record, now_ms) == expected_ms
+
+
+def starts_of(decided: e.Decided) -> list[Start]:
+    return [decision for decision in decided.plan.decisions if isinstance(decision, Start)]
 
 
 def agrees(gang: Gang, rows: list[e.Stamped], now_ms: int) -> None:

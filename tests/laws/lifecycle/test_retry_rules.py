@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.evidence import RuleMatch
-from ganger.model.job import GangState, JobSpec, Limits, Retry, Rule
+from ganger.model.job import GangState, JobSpec
+from ganger.model.job_sections.retry_spec import Limits, Retry, Rule
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
 from tests.laws.cycle_laws import log_replays, plan_purely

@@ -3,11 +3,12 @@
 It looks at a job's log with hindsight and shares nothing with `core.state.time_accounting`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ganger.core.failure.attribution import Blame, attribute
 from ganger.model import event as e
-from ganger.model.decision import Cause, Start, Stop
+from ganger.model.decision import UNADMITTED, Cause, Start, Stop
 
 GOES_ON = (Cause.PREEMPTED, Cause.NODE_PREEMPTED, Cause.DRAINED, Cause.SUSPENDED)
 
@@ -32,6 +33,7 @@ class Attempt:
     halted: int | None = None
     why: str = ""
     since: int | None = None
+    failure: e.Failed | None = None
     asked_to_end: bool = False
     gone: int | None = None
 
@@ -87,6 +89,7 @@ def _take(attempt: Attempt, event: e.Event, at_ms: int, gang: str, generation: i
         case e.Done():
             attempt.halt(at_ms, "ends")
         case e.Failed(cause=cause, since_ms=since):
+            attempt.failure = event if attempt.halted is None else attempt.failure
             attempt.halt(at_ms, f"fails: {cause}", since)
         case e.Cleared(nodes=nodes):
             _gone(attempt, list(nodes), at_ms, Cause.LAUNCHER_LOST)
@@ -98,6 +101,19 @@ def _gone(attempt: Attempt, nodes: list[str], at_ms: int, cause: Cause) -> None:
     attempt.left = [node for node in attempt.left if node not in nodes]
     if not attempt.left:
         attempt.gone = at_ms
+
+
+def failures_of(rows: Sequence[e.Stamped], gangs: Iterable[str], now_ms: int) -> tuple[int, int]:
+    """Return how many attempts of these gangs failed, not by an error of the program, and the node time of all."""
+    attempts = [attempt for gang in gangs for attempt in attempts_of(rows, gang)]
+    failed = [attempt for attempt in attempts if attempt.why.startswith("fails") and not _is_unadmitted(attempt)]
+    by_others = [one for one in failed if one.failure is None or attribute(one.failure).blame is not Blame.USER]
+    stays = [((now_ms if one.gone is None else one.gone) - one.began) * len(set(one.nodes)) for one in attempts]
+    return len(by_others), sum(stays)
+
+
+def _is_unadmitted(attempt: Attempt) -> bool:
+    return attempt.failure is not None and attempt.failure.cause in UNADMITTED
 
 
 def ledger_of(rows: Sequence[e.Stamped], gang: str, opened: int, now_ms: int, *, failed: bool) -> dict[str, int]:

@@ -7,6 +7,13 @@ Held = list[tuple[Part, tuple[int, ...]]]
 """Parts on a node, and the devices of each."""
 
 
+def is_accepted(part: Part, node: Node) -> bool:
+    """Return whether a part takes GPUs of a node's type; without a type, it takes whole devices."""
+    if part.gpu_type is None:
+        return not node.partial_gpus or not (part.need["gpus"] or any(part.share))
+    return part.gpu_type == node.gpu_type.lower()
+
+
 def on_device(device: int, held: Held) -> tuple[int, int, int]:
     """Return how many have a device whole, and the compute and memory of those that share it."""
     parts_there = [part for part, devices in held if device in devices]

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, replace
 
+from ganger.model.cluster import Node
 from ganger.model.job import JobSpec, Resources
-from ganger.model.placement_spec import Placement
+from ganger.model.job_sections.placement_spec import Placement
 
 RESOURCES = ("gpu_milli", "cpu_milli", "memory_bytes")
 """Resources that quota counts."""
-OF_NODE = ("gpus", "cpu_milli", "memory_bytes")
-"""Resources of a node, beside those of its GPUs."""
+HCA = "rdma/hca"
+OF_NODE = ("gpus", "cpu_milli", "memory_bytes", HCA)
+"""Resources of a node, beside those of its GPUs; the last one is extended."""
 LEADERS = ("chief", "master", "head", "scheduler")
 
 
@@ -60,12 +62,18 @@ def _part(spec: JobSpec, count: int, resources: Resources, ranks: int) -> Part:
     cpu = 1000 * ranks if resources.cpu_milli is None else resources.cpu_milli
     need = {"gpus": resources.gpu.count, "cpu_milli": cpu, "memory_bytes": resources.memory_bytes}
     share = resources.gpu.milli or 0, resources.gpu.memory_bytes or 0
+    need[HCA] = resources.extended.get(HCA, 0)
     need["gpu_milli"] = 1000 * resources.gpu.count + share[0]
     types = [kind.lower() for kind in (resources.gpu.type, *resources.gpu.other_types) if kind] or [None]
     (kind, network), *other_kinds = [
         (kind, node_network) for kind in types for node_network in spec.placement.network or [None]
     ]
     return Part(count, need, kind, ranks, False, spec.placement, network, tuple(other_kinds), share)
+
+
+def amount_of(node: Node, resource: str) -> int:
+    """Return how much a node has of a resource of `OF_NODE`."""
+    return node.extended.get(HCA, 0) if resource == HCA else getattr(node, resource)
 
 
 def total(spec: JobSpec, resource: str) -> int:

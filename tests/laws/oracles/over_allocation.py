@@ -1,7 +1,7 @@
 """Oracle of over-allocation by the raw facts."""
 
 from tests.laws.oracles.device_oracle import on_device
-from tests.laws.oracles.job_parts import OF_NODE, parts
+from tests.laws.oracles.job_parts import OF_NODE, amount_of, parts
 from tests.laws.oracles.raw_facts import RawFacts
 
 
@@ -12,8 +12,8 @@ def over_allocated(raw: RawFacts) -> list[str]:
         here = [(parts(raw.jobs[gang].spec)[share.part], share.devices) for gang, share in raw.shares_on(name)]
         for resource in OF_NODE:
             used = sum(part.need[resource] for part, _ in here)
-            if used > getattr(node, resource):
-                problems.append(f"{name}: {used} of {getattr(node, resource)} {resource}")
+            if used > amount_of(node, resource):
+                problems.append(f"{name}: {used} of {amount_of(node, resource)} {resource}")
         for device in {device for _, devices in here for device in devices}:
             whole, milli, memory = on_device(device, here)
             if whole > 1 or (whole and (milli or memory)) or milli > 1000 or memory > node.gpu_memory_bytes:

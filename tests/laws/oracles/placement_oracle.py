@@ -9,7 +9,7 @@ from itertools import combinations
 from ganger.model.affinity import Term
 from ganger.model.cluster import Node
 from ganger.model.job import JobSpec
-from ganger.model.placement_spec import Placement
+from ganger.model.job_sections.placement_spec import Placement
 from tests.laws.draws import LEVELS
 
 Room = Mapping[str, int]

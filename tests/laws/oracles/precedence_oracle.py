@@ -5,7 +5,9 @@ from collections.abc import Iterable
 from ganger.model.job import Job
 from ganger.model.queue import Queue
 from ganger.model.units import DEVICE_MILLI
-from tests.laws.oracles.job_parts import RESOURCES, total
+from tests.laws.oracles.job_parts import HCA, RESOURCES, total
+
+COUNTED = (*RESOURCES, HCA)
 
 
 class Guarantees:
@@ -40,7 +42,12 @@ class Guarantees:
         amount = self.queues[name].nominal
         by_type = sum(amount.gpu_types.values()) if amount.gpu_types else None
         gpus = by_type if amount.gpus is None else amount.gpus
-        figures = (None if gpus is None else gpus * DEVICE_MILLI, amount.cpu_milli, amount.memory_bytes)
+        figures = (
+            None if gpus is None else gpus * DEVICE_MILLI,
+            amount.cpu_milli,
+            amount.memory_bytes,
+            amount.extended.get(HCA),
+        )
         below = [self._quota(child, r) or 0 for child, queue in self.queues.items() if queue.parent == name]
         if figures[r] is None:
             return sum(below) or None
@@ -48,7 +55,7 @@ class Guarantees:
 
     def _is_within(self, name: str, jobs: list[Job]) -> bool:
         of_branch = [job for job in jobs if name in self._path(job.spec.queue)]
-        quotas = [(r, quota) for r in range(len(RESOURCES)) if (quota := self._quota(name, r)) is not None]
-        asked = [(r, quota) for r, quota in quotas if total(jobs[-1].spec, RESOURCES[r])]
-        used = {r: sum(total(job.spec, RESOURCES[r]) for job in of_branch) for r, _ in asked}
+        quotas = [(r, quota) for r in range(len(COUNTED)) if (quota := self._quota(name, r)) is not None]
+        asked = [(r, quota) for r, quota in quotas if total(jobs[-1].spec, COUNTED[r])]
+        used = {r: sum(total(job.spec, COUNTED[r]) for job in of_branch) for r, _ in asked}
         return bool(asked or self.has_types) and all(used[r] <= quota for r, quota in asked)

@@ -14,8 +14,8 @@ from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import GangState, Job, JobSpec, split_element_id
 from ganger.model.queue import DEFAULT, ROOT, Amount, NodeTimeUsed, Queue
 from tests.laws.oracles.attempts import Attempts
-from tests.laws.oracles.device_oracle import times_on
-from tests.laws.oracles.job_parts import OF_NODE, RESOURCES, Part, all_nodes, named_types, parts, total
+from tests.laws.oracles.device_oracle import is_accepted, times_on
+from tests.laws.oracles.job_parts import HCA, OF_NODE, RESOURCES, Part, all_nodes, amount_of, named_types, parts, total
 from tests.laws.oracles.placement_oracle import could_lie, may_be_had
 
 NodeEvent = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
@@ -26,6 +26,8 @@ def figure(amount: Amount, r: str) -> int | None:
     """Return the figure of a resource, or of a type of GPU, in an amount."""
     if r in ("cpu_milli", "memory_bytes"):
         return getattr(amount, r)
+    if r == HCA:
+        return amount.extended.get(HCA)
     gpus = amount.gpus if r == "gpu_milli" else amount.gpu_types.get(r)
     return None if gpus is None else 1000 * gpus
 
@@ -77,8 +79,8 @@ class RawFacts:
         """Take in one event."""
         self.killed = {}
         match event:
-            case e.NodesListed(nodes=nodes, lost=lost):
-                self._list({node.name: node for node in nodes}, lost)
+            case e.NodesListed() | e.NodeChanged():
+                self._list(event)
             case (
                 e.NodeLost()
                 | e.NodeReturned()
@@ -241,12 +243,16 @@ class RawFacts:
         self.suspended.pop(gang, None)
         self.excluded.pop(gang, None)
 
-    def _list(self, nodes: dict[str, Node], lost: tuple[str, ...]) -> None:
+    def _list(self, event: e.NodesListed | e.NodeChanged) -> None:
+        if isinstance(event, e.NodeChanged):
+            nodes, lost = self.nodes | {event.listed.name: event.listed}, self.lost
+        else:
+            nodes, lost = {node.name: node for node in event.nodes}, dict.fromkeys(event.lost)
         for name, before in self.nodes.items():
             after = nodes.get(name)
             if after is None or name in lost or self._is_too_small(before, after):
                 self._kill(name)
-        self.nodes, self.lost = {name: self._less_held(node) for name, node in nodes.items()}, dict.fromkeys(lost)
+        self.nodes, self.lost = {name: self._less_held(node) for name, node in nodes.items()}, lost
         self.cordoned = {name: None for name in self.cordoned if name in nodes}
 
     def _is_too_small(self, before: Node, after: Node) -> bool:
@@ -254,10 +260,13 @@ class RawFacts:
         if after.gpus < before.gpus or after.gpu_memory_bytes < before.gpu_memory_bytes:
             return True
         needs = [parts(self.jobs[gang].spec)[share.part].need for gang, share in self.shares_on(after.name)]
-        return any(sum(need[r] for need in needs) > getattr(after, r) for r in OF_NODE[1:])
+        return any(sum(need[r] for need in needs) > getattr(after, r) for r in ("cpu_milli", "memory_bytes"))
 
     def _less_held(self, node: Node) -> Node:
-        """Return the node without foreign use of what a gang holds there."""
+        """Return the node without foreign use of what a gang holds there, and with what it holds of extended ones."""
+        adapters = sum(parts(self.jobs[g].spec)[share.part].need[HCA] for g, share in self.shares_on(node.name))
+        if adapters > amount_of(node, HCA):
+            node = replace(node, extended={HCA: adapters})
         held = [device for _, share in self.shares_on(node.name) for device in share.devices]
         return replace(
             node, foreign=tuple(device for device in node.foreign if device < node.gpus and device not in held)
@@ -306,9 +315,9 @@ class RawFacts:
 
     def _room(self, part: Part, name: str, empty: bool) -> int:
         node = self.nodes[name]
-        if name in self.cordoned or name in self.lost:
+        if name in self.cordoned or name in self.lost or node.unready:
             return 0
-        if (part.gpu_type and part.gpu_type != node.gpu_type.lower()) or not may_be_had(node, part.placement):
+        if not is_accepted(part, node) or not may_be_had(node, part.placement):
             return 0
         sharing = part.placement.sharing
         if (part.network and part.network not in node.networks) or (
@@ -329,7 +338,7 @@ class RawFacts:
         for resource in OF_NODE[1:]:
             used = sum(parts(self.jobs[g].spec)[share.part].need[resource] for g, share in held)
             if part.need[resource]:
-                rooms.append(max(0, getattr(node, resource) - used) // part.need[resource])
+                rooms.append(max(0, amount_of(node, resource) - used) // part.need[resource])
         most = min(rooms, default=part.count)
         return most if part.stacked else min(1, most)
 
@@ -340,7 +349,7 @@ class RawFacts:
 
         With `as_set` as if the cluster were boundless, unless the root has a figure or a queue keeps a part of it.
         """
-        demand = {r: total(job.spec, r) for r in RESOURCES}
+        demand = {r: total(job.spec, r) for r in (*RESOURCES, HCA)}
         demand |= {
             kind: self.demand_of_type(job.spec, kind) for kind in self.types() if named_types(job.spec).get(kind)
         }
@@ -367,7 +376,7 @@ class RawFacts:
 
     def usage_of_start(self, start: Start, r: str) -> int:
         """Return what a start uses of a resource: for a type, its devices on nodes that have it."""
-        if r in RESOURCES:
+        if r in (*RESOURCES, HCA):
             return total(self.job(start.gang).spec, r)
         types = {name: node.gpu_type.lower() for name, node in self.nodes.items()}
         all_parts = parts(self.job(start.gang).spec)
@@ -418,6 +427,8 @@ class RawFacts:
     def _there(self, r: str) -> int:
         if r in ("cpu_milli", "memory_bytes"):
             return sum(getattr(node, r) for node in self.nodes.values())
+        if r == HCA:
+            return sum(amount_of(node, r) for node in self.nodes.values())
         return sum(1000 * node.gpus for node in self.nodes.values() if r in ("gpu_milli", node.gpu_type.lower()))
 
     def local_quota(self, name: str, r: str) -> Fraction | float:
@@ -461,13 +472,13 @@ class RawFacts:
         sums = [(total(spec, "gpu_milli"), all_nodes(spec) * (spec.limits.time_ms or 0), 1) for spec in own_jobs]
         return tuple(map(sum, zip(*sums, strict=True))) or (0, 0, 0)
 
-    def fits(self, job: Job) -> bool:
-        """Return whether nothing but the order of the queue is in the job's way."""
+    def fits(self, job: Job, *, without: Collection[str] = ()) -> bool:
+        """Return whether nothing but the order of the queue is in the job's way, apart from these nodes."""
         only, *more = parts(job.spec)
         # Several parts may be in each other's way; that a place is found wherever there is one is guaranteed for one.
         closed = self.closed(job)
         types = {name: None for name, node in self.nodes.items() if node.gpu_type.lower() in closed}
-        out = self.excluded.get(job.id, {}) | types
+        out = self.excluded.get(job.id, {}) | types | dict.fromkeys(without)
         has_room = not more and any(
             could_lie(job.spec, only.count, self.room(kind, without=out), self.nodes, stacked=only.stacked)
             for kind in only.variants

@@ -21,8 +21,8 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import GpuRequest, JobSpec, Resources, Role
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.pending_reason import ReasonCode
-from ganger.model.placement_spec import Placement
 from ganger.policies import fifo
 from tests.laws import draws
 from tests.laws.oracles.job_parts import Part, parts

@@ -19,15 +19,16 @@ from ganger.model.affinity import Affinity
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import NodeShare
 from ganger.model.job import GpuRequest, JobSpec, Resources
-from ganger.model.placement_spec import Placement
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.policy import RESERVED, Pool, Rules
 from ganger.model.shape import Shape
 from tests.laws import draws
-from tests.laws.oracles.device_oracle import Held, on_device, times_on
-from tests.laws.oracles.job_parts import Part, parts
+from tests.laws.oracles.device_oracle import Held, is_accepted, on_device, times_on
+from tests.laws.oracles.job_parts import HCA, Part, amount_of, parts
 from tests.laws.oracles.placement_oracle import could_lie, lies_well, may_be_had, places, points
 
 LEVELS = len(draws.LEVELS)
+IMAGE = "b"
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,14 @@ class HalfFull:
         return (
             self.states[node.name] is NodeState.READY
             and may_be_had(node, placement)
-            and part.gpu_type in (None, node.gpu_type.lower())
+            and is_accepted(part, node)
             and (part.network is None or part.network in node.networks)
             and (placement.sharing == "shared" or not self.on(node.name))
             and (placement.sharing != "whole" or node.gpus == (part.need["gpus"] or any(part.share)))
             and ((not part.need["gpu_milli"] and not part.share[1]) or times_on(part, node, self.on(node.name)) > 0)
             and node.cpu_milli - 500 * used >= part.need["cpu_milli"]
             and node.memory_bytes >= part.need["memory_bytes"]
+            and amount_of(node, HCA) >= part.need[HCA]
         )
 
     def on(self, name: str) -> Held:
@@ -278,7 +280,9 @@ def test_place_is_tight(cluster: HalfFull, spec: JobSpec) -> None:
             break
     else:
         return
-    shares = place(cluster.table(), spec.shape)
+    table = cluster.table()
+    with table.preferring(IMAGE):
+        shares = place(table, spec.shape)
     assert shares is not None
     names = [share.node for share in shares]
     if spec.nodes == 1:
@@ -299,22 +303,29 @@ def test_place_is_tight(cluster: HalfFull, spec: JobSpec) -> None:
 
 
 def _nodes_are_tight(cluster: HalfFull, part: Part, here: list[Node], names: list[str]) -> None:
-    """Check that the nodes in the lowest domain have the least left, and of equal ones the least suspicion."""
-    worst_chosen = max((cluster.left_for(part, cluster.node(name)), cluster.node(name).suspicion) for name in names)
-    spared = [(cluster.left_for(part, node), node.suspicion) for node in here if node.name not in names]
+    """Check that the nodes in the lowest domain have the least left, then the least suspicion, then the image."""
+
+    def key(node: Node) -> tuple[Any, ...]:
+        return cluster.left_for(part, node), node.suspicion, IMAGE not in node.images
+
+    worst_chosen = max(key(cluster.node(name)) for name in names)
+    spared = [key(node) for node in here if node.name not in names]
     assert all(worst_chosen <= spared_node for spared_node in spared), "the nodes with the least left"
 
 
 def _one_is_tight(cluster: HalfFull, part: Part, fits: list[Node], name: str) -> None:
-    """Check that a single node has the least left, in the domain with the least left, under the least suspicion."""
+    """Check that a single node has the least left, in the domain with the least left.
+
+    Of several such nodes it is under the least suspicion, and of these one that has the image.
+    """
     least = min(cluster.left_for(part, node) for node in fits)
     equal = [node for node in fits if cluster.left_for(part, node) == least]
     for depth in range(LEVELS, 0, -1):
         room = Counter(node.domains[:depth] for node in fits)
         least_room = min(room[node.domains[:depth]] for node in equal)
         equal = [node for node in equal if room[node.domains[:depth]] == least_room]
-    doubt = min(node.suspicion for node in equal)
-    assert name in [node.name for node in equal if node.suspicion == doubt]
+    best = min((node.suspicion, IMAGE not in node.images) for node in equal)
+    assert name in [node.name for node in equal if (node.suspicion, IMAGE not in node.images) == best]
 
 
 def _common(paths: list[tuple[str, ...]]) -> int:

@@ -16,7 +16,7 @@ from ganger.core.undo import Undo
 from ganger.model import policy
 from ganger.model.cluster import Node
 from ganger.model.job import JobSpec
-from ganger.model.placement_spec import Placement
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
 from tests.laws import draws

@@ -12,7 +12,7 @@ from ganger.core.placement.topology_packing import largest_domain_room
 from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
 from ganger.model.job import JobSpec
-from ganger.model.placement_spec import Placement, Slice
+from ganger.model.job_sections.placement_spec import Placement, Slice
 from ganger.model.terms import Layout
 
 LEVELS = ("spine", "rack", "nvlink")

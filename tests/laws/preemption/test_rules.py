@@ -9,11 +9,14 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ganger.core.preemption.legality import Legality
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Plan, PreemptionRule, Start, Stop
-from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Resources
-from ganger.model.policy import ALL, GUARANTEE, NONE, QUEUE, Preemption
+from ganger.model.job import GpuRequest, JobSpec, Resources
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.retry_spec import Limits
+from ganger.model.policy import ALL, FAIR_SHARE, GUARANTEE, NONE, QUEUE, Preemption
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
@@ -30,6 +33,7 @@ class Contest:
 
     world: World
     began: dict[str, int] = field(default_factory=dict)
+    preempted: dict[str, list[int]] = field(default_factory=dict)
     evictions: list[Stop] = field(default_factory=list)
 
     def cycle(self) -> Plan:
@@ -37,6 +41,7 @@ class Contest:
         running = {name: ms for name, ms in self.began.items() if name in self.world.raw.starts}
         pending = [name for name in self.world.raw.jobs if name not in self.world.raw.starts]
         leaving = self._leaving()
+        self._remembers_what_is_legal(pending)
         planned = self.world.run_cycle()
         stops = [d for d in planned.decisions if isinstance(d, Stop) and d.cause is Cause.PREEMPTED]
         for stop in stops:
@@ -47,9 +52,25 @@ class Contest:
             assert start.start_ms <= self.world.now_ms + 11 * MINUTE_MS, "what comes free is the preemptor's"
         if len({stop.preemptor for stop in stops}) == 1 and len(self.world.state.reservations) == 1:
             self._is_minimal(stops, {*leaving})
+        self._are_few(stops)
+        started = {d.gang: self.world.now_ms for d in planned.decisions if isinstance(d, Start)}
+        self._come_closer(stops, running | started, leaving)
         self.evictions += stops
-        self.began |= {d.gang: self.world.now_ms for d in planned.decisions if isinstance(d, Start)}
+        for stop in stops:
+            self.preempted.setdefault(stop.gang, []).append(self.world.now_ms)
+        self.began |= started
         return planned
+
+    def _remembers_what_is_legal(self, pending: list[str]) -> None:
+        """Check what cycles remember of the queues, and the bound of what victims hold, against all victims anew."""
+        state, rules = self.world.state, self.world.state.document.preemption
+        for name in pending:
+            remembered = Legality(state, self.world.now_ms, rules).victims(state.gangs[name])
+            most_gpu_milli = Legality(state, self.world.now_ms, rules).most_gpu_milli(state.gangs[name])
+            state.quota_charges.beyond.clear()
+            state.quota_charges.reclaimable.clear()
+            assert remembered == Legality(state, self.world.now_ms, rules).victims(state.gangs[name])
+            assert most_gpu_milli >= sum(state.quota_charges[victim][0] for victim in remembered)
 
     def _leaving(self) -> dict[str, None]:
         newest = {name: self.world.raw.generations[name] for name in self.world.raw.starts}
@@ -60,7 +81,9 @@ class Contest:
         victim, preemptor = jobs[stop.gang], jobs[stop.preemptor]
         staying = [name for name in running if name not in leaving]
         assert stop.gang in staying, "it runs, and does not leave already"
-        assert self.world.now_ms - self.began[stop.gang] >= rules.min_run_ms
+        kept_ms = max(rules.min_run_ms, rules.cooldown_ms if stop.gang in self.preempted else 0)
+        assert self.world.now_ms - self.began[stop.gang] >= kept_ms
+        assert victim.spec.preemptible
         same = victim.spec.queue == preemptor.spec.queue
         assert same or stop.gang not in self._within_guarantee(victim.spec.queue, staying)
         if stop.rule is PreemptionRule.GUARANTEE:
@@ -68,12 +91,43 @@ class Contest:
             owners = [stop.preemptor for stop in stops if stop.rule is PreemptionRule.GUARANTEE]
             counted = {stop.preemptor: None, **running, **dict.fromkeys(owners)}
             used = sum(self._gpus(name) for name in counted if jobs[name].spec.queue == preemptor.spec.queue)
-            assert rules.reclaim == GUARANTEE
+            assert rules.reclaim in (GUARANTEE, FAIR_SHARE)
             assert not same
             assert used <= self._guarantee(preemptor.spec.queue)
+        elif stop.rule is PreemptionRule.FAIR_SHARE:
+            assert rules.reclaim == FAIR_SHARE
+            assert not same
         else:
             assert rules.priority == ALL or (rules.priority == QUEUE and same)
             assert preemptor.spec.priority - victim.spec.priority >= rules.priority_gap
+
+    def _are_few(self, stops: list[Stop]) -> None:
+        """Check that no queue loses more jobs within an hour than it may; a job may be preempted again after that."""
+        most, since_ms = self.world.state.document.preemption.max_per_hour, self.world.now_ms - HOUR_MS
+        queue_of = {name: job.spec.queue for name, job in self.world.raw.jobs.items()}
+        for queue in {queue_of[stop.gang] for stop in stops} if most is not None else ():
+            lately = {name for name, times_ms in self.preempted.items() if times_ms[-1] > since_ms}
+            gone = {*lately, *(stop.gang for stop in stops)}
+            assert sum(queue_of.get(name) == queue for name in gone) <= most
+
+    def _come_closer(self, stops: list[Stop], running: dict[str, int], leaving: Collection[str]) -> None:
+        """Check that no queue that is reclaimed from by its share has less than the other one afterwards.
+
+        The queues are below the root, with equal weights, of jobs with nothing but GPUs.
+        """
+        jobs, gone, gaining = self.world.raw.jobs, {*leaving}, dict[str, None]()
+        owners = {name: None for name, start in self.world.state.reservations.items() if start.owned}
+        held: dict[str, int] = {}
+        for preemptor in dict.fromkeys(stop.preemptor for stop in stops):
+            own = [stop for stop in stops if stop.preemptor == preemptor]
+            gone |= {stop.gang for stop in own}
+            gaining |= dict.fromkeys((*owners, preemptor))
+            counted = [name for name in {**running, **gaining} if name not in gone]
+            for queue in "abc":
+                held[queue] = sum(self._gpus(name) for name in counted if jobs[name].spec.queue == queue)
+            for stop in own if own[0].rule is PreemptionRule.FAIR_SHARE else ():
+                if stop.rule is PreemptionRule.FAIR_SHARE:
+                    assert held[jobs[preemptor].spec.queue] <= held[jobs[stop.gang].spec.queue]
 
     def _is_minimal(self, stops: list[Stop], leaving: set[str]) -> None:
         gone = leaving | {stop.gang for stop in stops}
@@ -117,10 +171,12 @@ def contests(draw: st.DrawFn) -> Contest:
     queues = tuple(Queue(name=name, nominal=Amount(gpus=share)) for name, share in zip("abc", shares, strict=True))
     world = World(POLICIES["dynamic"], nodes, queues)
     rules = Preemption(
-        reclaim=draw(st.sampled_from((GUARANTEE, GUARANTEE, NONE)), label="reclaim"),
-        priority=draw(st.sampled_from((NONE, QUEUE, ALL)), label="priority"),
+        reclaim=(reclaim := draw(st.sampled_from((GUARANTEE, FAIR_SHARE, FAIR_SHARE, NONE)), label="reclaim")),
+        priority=draw(st.sampled_from((NONE, QUEUE, QUEUE if reclaim == FAIR_SHARE else ALL)), label="priority"),
         priority_gap=draw(st.sampled_from((1, 20))),
         min_run_ms=draw(st.sampled_from((0, 5 * MINUTE_MS))),
+        cooldown_ms=draw(st.sampled_from((0, 8 * MINUTE_MS))),
+        max_per_hour=draw(st.sampled_from((None, None, 2))),
     )
     document = replace(world.state.document, preemption=rules)
     assert world.try_event(e.PolicySet(document=document, version=world.state.policy_version + 1))
@@ -132,6 +188,7 @@ specs = st.builds(
     run=st.just("train"),
     queue=st.sampled_from("abc"),
     priority=st.sampled_from((0, 0, 10, 30)),
+    preemptible=st.sampled_from((True, True, True, False)),
     nodes=st.sampled_from((1, 1, 2, 3)),
     resources=st.builds(Resources, gpu=st.builds(GpuRequest, count=st.integers(1, GPUS))),
     limits=st.builds(Limits, time_ms=st.sampled_from((None, HOUR_MS, 9 * HOUR_MS))),

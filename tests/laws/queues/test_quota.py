@@ -13,13 +13,13 @@ from ganger.model.units import DAY_MS
 from tests.laws import draws
 
 CAPACITY = (16, 64_000, 256)
-OF_TYPE = {"h100": 9, "a100": 7}
+OF_NAMED = {"gpu_milli.h100": 9, "gpu_milli.a100": 7, "extended.rdma/hca": 8}
 TODAY = 1_780_000_000_000
 
 
 def tree_of(queues: tuple[Queue, ...], undo: Undo) -> QueueTree:
     named = {queue.name: queue for queue in (Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *queues)}
-    return QueueTree(named.values(), CAPACITY, undo, OF_TYPE)
+    return QueueTree(named.values(), CAPACITY, undo, OF_NAMED)
 
 
 @given(queues=draws.queues(), data=st.data())

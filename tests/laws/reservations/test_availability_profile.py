@@ -24,13 +24,14 @@ from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import ReservationCause
-from ganger.model.job import JobSpec, Limits
+from ganger.model.job import JobSpec
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.queue import DEFAULT
 from ganger.model.shape import Shape
 from ganger.model.terms import Selector
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
-from tests.laws.oracles.job_parts import parts
+from tests.laws.oracles.job_parts import HCA, amount_of, parts
 from tests.laws.policies import POLICIES
 from tests.laws.world import LEAVING
 
@@ -42,6 +43,7 @@ PARTS = st.builds(
     gpu_type=st.sampled_from((None, None, "h100")),
     cpu_milli=st.sampled_from((0, 500, 2_000)),
     memory_bytes=st.sampled_from((0, 0, 2)),
+    extended=st.sampled_from(((), (), ((HCA, 1),), ((HCA, 2),))),
     selector=st.builds(
         Selector,
         sharing=st.sampled_from(("shared", "shared", "exclusive", "whole")),
@@ -49,8 +51,8 @@ PARTS = st.builds(
         tolerations=st.just(("*",)),
     ),
 )
-Amounts = tuple[int, int, int, bool, bool]
-"""Of one node: free GPUs, CPUs and memory, whether it has a guest, and whether it has an exclusive one."""
+Amounts = tuple[int, int, int, int, bool, bool]
+"""Of one node: free GPUs, CPUs, memory and adapters, whether it has a guest, and whether it has an exclusive one."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Held:
     """One share of a node until a time."""
 
     node: int
-    need: tuple[int, int]
+    need: tuple[int, int, int]
     devices: tuple[int, ...]
     is_alone: bool
     end_ms: int
@@ -89,6 +91,12 @@ class ProfileOracle:
             gpus - sum(stay.part.devices for stay in stays),
             totals.cpu_milli - sum(share.need[0] for share in held) - sum(stay.part.cpu_milli for stay in stays),
             totals.memory_bytes - sum(share.need[1] for share in held) - sum(stay.part.memory_bytes for stay in stays),
+            (
+                amount_of(totals, HCA)
+                - sum(share.need[2] for share in held)
+                - sum(dict(stay.part.extended).get(HCA, 0) for stay in stays)
+            )
+            * any(HCA in node.extended for node in self.nodes),
             bool(held or stays) or away,
             any(share.is_alone for share in held) or any(_is_alone(stay.part) for stay in stays) or away,
         )
@@ -103,20 +111,25 @@ class ProfileOracle:
     def worst(self, node: int, begin_ms: int, end_ms: int) -> Amounts:
         """Return the least that is free of each resource in an interval, and whether it has guests."""
         amounts = [self.at(node, ms) for ms in (begin_ms, *self.moments()) if begin_ms <= ms < end_ms]
-        gpus, cpu_milli, memory_bytes, guests, alone = zip(*amounts, strict=True)
-        return min(gpus), min(cpu_milli), min(memory_bytes), any(guests), any(alone)
+        *resources, guests, alone = zip(*amounts, strict=True)
+        gpus, cpu_milli, memory_bytes, adapters = map(min, resources)
+        return gpus, cpu_milli, memory_bytes, adapters, any(guests), any(alone)
 
     def holds(self, node: int, part: Shape, begin_ms: int, for_ms: int) -> bool:
         """Return whether a node has what one of a part needs, for the whole time."""
         free, needed = self.nodes[node], part.selector
         if part.gpu_type not in (None, free.gpu_type.lower()) or not {*needed.labels} <= {*free.labels.items()}:
             return False
+        if part.gpus and part.gpu_type is None and free.partial_gpus:
+            return False
         if needed.sharing == "whole" and free.gpus != part.devices:
             return False
         if _is_alone(part) and free.foreign:
             return False
-        gpus, cpu_milli, memory_bytes, guests, alone = self.worst(node, begin_ms, min(NEVER_MS, begin_ms + for_ms))
-        enough = gpus >= part.devices and cpu_milli >= part.cpu_milli and memory_bytes >= part.memory_bytes
+        *resources, guests, alone = self.worst(node, begin_ms, min(NEVER_MS, begin_ms + for_ms))
+        needs = part.devices, part.cpu_milli, part.memory_bytes
+        enough = all(has >= need for has, need in zip(resources, needs, strict=False))
+        enough &= all(resources[3] >= need for _, need in part.extended)
         return enough and not alone and not (guests and _is_alone(part))
 
     def has(self, part: Shape, usable: list[bool], begin_ms: int, for_ms: int) -> bool:
@@ -149,7 +162,7 @@ def _holds(state: State, gang: Gang, now_ms: int, late_ms: int) -> Iterator[Held
         is_alone = gang.job.spec.placement.sharing != "shared"
         if share.node in gang.attempt.left:
             index = state.nodes.index[share.node]
-            yield Held(index, (need["cpu_milli"], need["memory_bytes"]), share.devices, is_alone, end_ms)
+            yield Held(index, (need["cpu_milli"], need["memory_bytes"], need[HCA]), share.devices, is_alone, end_ms)
 
 
 def _is_alone(part: Shape) -> bool:
@@ -243,8 +256,9 @@ def drawn_profiles(data: st.DataObject) -> tuple[AvailabilityProfile, ProfileOra
 def amounts(profile: AvailabilityProfile, begin: int, end: int) -> list[Amounts]:
     """Return what the profile says of every node."""
     least_free = profile.least_free(profile.indices, begin, end)
-    rows = zip(*(column.tolist() for column in least_free), strict=True)
-    return [(gpus, cpu, memory, guests > 0, alone > 0) for gpus, cpu, memory, guests, alone in rows]
+    columns = [*least_free.amounts[:3], sum(least_free.extended, np.zeros_like(least_free.gpus))]
+    columns += [least_free.guests > 0, least_free.alone > 0]
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------
@@ -310,8 +324,8 @@ def test_on_a_grid_no_more_is_free_than_there_is(data: st.DataObject) -> None:
         for profile_amounts, true_amounts in zip(
             amounts(profile, slot, slot + 1), (oracle.worst(index, *spans) for index in indices), strict=True
         ):
-            assert all(less <= more for less, more in zip(profile_amounts[:3], true_amounts[:3], strict=True))
-            assert profile_amounts[3:] >= true_amounts[3:]
+            assert all(less <= more for less, more in zip(profile_amounts[:4], true_amounts[:4], strict=True))
+            assert profile_amounts[4:] >= true_amounts[4:]
             assert slot < len(ends) - 1 or profile_amounts == true_amounts, "in the end it is exact"
     for_ms = data.draw(st.sampled_from((*TIMES_MS, NEVER_MS)))
     usable = [True] * len(oracle.nodes)
@@ -371,4 +385,4 @@ def test_the_near_profile_has_what_is_free_at_reserved_starts(data: st.DataObjec
     for slot, (begin_ms, end_ms) in enumerate(zip(profile.edges.tolist(), ends, strict=True)):
         worst = [oracle.worst(index, begin_ms, end_ms) for index in profile.indices.tolist()]
         assert amounts(profile, slot, slot + 1) == worst
-        assert not profile.is_feasible() or all(min(node[:3]) >= 0 for node in worst), "a node has too little"
+        assert not profile.is_feasible() or all(min(node[:4]) >= 0 for node in worst), "a node has too little"

@@ -16,7 +16,8 @@ from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import ReservedStart, Start
-from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
+from ganger.model.job import GpuRequest, JobSpec, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.policy import Reservations
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws

@@ -17,7 +17,8 @@ from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Plan, ReservedStart, Wait
-from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
+from ganger.model.job import GpuRequest, JobSpec, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.policy import Reservations
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS

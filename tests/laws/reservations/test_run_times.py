@@ -17,7 +17,8 @@ from ganger.core.state.runtime_estimate import ESTIMATE_SAMPLES, MIN_SAMPLES
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Expect, ReservationCause, ReservedStart, Start
-from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Limits, Resources
+from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Resources
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ganger.launcher.health.hang_detection import MAX_POLL_GAP_S
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Quiet
-from ganger.model.job import Limits
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.ports import LiveGeneration
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
 
@@ -151,10 +152,11 @@ def test_a_suspended_machine_causes_no_hang(serve: Serve, tmp_path: Path) -> Non
     asleep = [*server.launchers().values(), *server.pids(server.files.jobs)]
     for pid in asleep:
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(3.0)  # longer than the hang time-out
+    report = server.files.task(gang.job.id, "n1").generation(1) / "rank-0.report"
+    asleep_s = MAX_POLL_GAP_S + 1
+    wait_until(lambda: time.time() - report.stat().st_mtime > asleep_s, "it sleeps for longer than a poll may take")
     for pid in reversed(asleep):
         os.kill(pid, signal.SIGCONT)
-    report = server.files.task(gang.job.id, "n1").generation(1) / "rank-0.report"
     before = report.stat().st_size
     wait_until(lambda: report.stat().st_size > before + 1000, "it steps again")
     assert not server.of("failed")

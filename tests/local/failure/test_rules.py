@@ -11,7 +11,7 @@ from ganger.launcher_server.retry_rules import search_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.evidence import RuleMatch
-from ganger.model.job import Retry, Rule
+from ganger.model.job_sections.retry_spec import Retry, Rule
 from tests.local.world import Server, make_job, make_start, make_stop, python
 
 Serve = Callable[..., Server]

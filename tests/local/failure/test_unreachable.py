@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ganger.model.job import Checkpoint
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from tests.local.world import Server, is_dead, make_job, make_start, wait_until
 
 Serve = Callable[..., Server]

@@ -31,6 +31,14 @@ def test_all_keys_given(tmp_path: Path) -> None:
     )
 
 
+def test_extended_resources(tmp_path: Path) -> None:
+    (node,) = read(tmp_path, "nodes: [{name: a, extended: {rdma/hca: 2, xilinx.com/fpga: 0}}]")
+    assert node.extended == {"rdma/hca": 2, "xilinx.com/fpga": 0}
+    for text, says in (("{hca: 2}", "'hca' is not DOMAIN/NAME"), ("{rdma/hca: -1}", "0 or more"), ("3", "a mapping")):
+        with pytest.raises(TopologyError, match=says):
+            read(tmp_path, f"nodes: [{{name: a, extended: {text}}}]")
+
+
 def test_only_names_given(tmp_path: Path) -> None:
     nodes = read(tmp_path, "nodes: [{name: a}, {name: b}, {name: c, memory: 1Gi}, {name: d}]")
     assert [node.memory_bytes for node in nodes] == [2 * 2**30, 2 * 2**30, 2**30, 2 * 2**30]
@@ -94,6 +102,7 @@ def test_real_gpus_when_there_are_enough_of_the_type(
         ("nodes: [{name: 'n{}', count: 999999}]", r":1:30: 999999 nodes are more than"),
         ("nodes: [{name: ../a}]", r":1:16: '../a' is not a valid node name"),
         ("nodes: [{name: A}]", r":1:16: 'A' is not a valid node name"),
+        ("nodes: [{name: a, extended: {x.y/z: 9999999999}}]", r":1:37: x.y/z must be .* at most 1000000000"),
         ("nodes: [{name: a, gpus: -1}]", r":1:25: gpus must be an integer, 0 or more, not -1"),
         ("nodes: [{name: a, gpus: 1.5}]", r":1:25: gpus must be an integer"),
         ("nodes: [{name: a, gpus: yes please}]", r":1:25: gpus must be an integer"),

@@ -34,6 +34,18 @@ SENTENCES = {
         "C:1x1,mem=4",
         "waiting for 1 node with 4Gi free memory: 0 nodes free now; held by A",
     ),
+    "an extended resource that others hold": (
+        "n1:A...,hca=1 n2:B...,hca=2 n3:....,hca=2 A,hca=1 B",
+        "",
+        "D:1x1,hca=2 C:2x1,hca=2",
+        "waiting for 2 nodes with 2 free rdma/hca: 1 node free now; held by D",
+    ),
+    "an extended resource of too few nodes": (
+        "n1:....,hca=1 n2:....",
+        "",
+        "C:2x1,hca=1",
+        "needs 2 nodes with 1 free rdma/hca: only 1 node in the cluster could hold it, even if idle",
+    ),
     "CPUs and memory": (
         "n1:A...,cpu=1,mem=8 A,mem=6",
         "",

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.max_fit import SizeRequest, largest_sizes
 from ganger.model.decision import Start
-from ganger.model.job import Job, JobSpec, Limits, Origin
+from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.units import parse_duration_ms
 from ganger.model.views.overview import Size, Sizes
 from tests.laws import draws

@@ -46,6 +46,25 @@ test_pools_are_filled_in_order = scenarios(
             "",
             f"{POOLS}; C:1x2h100,else=a100 -> .. CC",
         ),
+        "as jobs end the last pools become idle first, and what comes goes to the first again": (
+            "n1:..,label=pay:o n2:..,label=pay:s n3:..,label=pay:r",
+            "",
+            f"""
+            {POOLS}; C:1x2 D:1x2 E:1x2 -> EE DD CC
+            done C; F:1x2 -> EE DD FF | C succeeded
+            done E -> .. DD FF | E succeeded
+            done D -> .. .. FF | D succeeded
+            G:1x2 -> .. GG FF
+            """,
+        ),
+        "a job in a later pool stays there when one before it becomes idle": (
+            "n1:..,label=pay:o n2:..,label=pay:r",
+            "",
+            f"""
+            {POOLS}; C:1x2 D:1x2 -> DD CC
+            done C -> DD .. | C succeeded
+            """,
+        ),
         "another policy, other pools": (
             "n1:..,label=pay:r n2:..,label=pay:s",
             "",

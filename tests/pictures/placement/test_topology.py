@@ -228,6 +228,16 @@ test_slices = scenarios(
             "",
             "C:4x2,slice=spine:4+rack:2+nvlink:2 -> CC CC CC CC .. .. .. ..",
         ),
+        "slices of one rack made of slices of a spine, which it is in": (
+            "s1/r1/n1:.. s1/r2/n2:.. s2/r3/n3:.. s2/r3/n4:..",
+            "",
+            "C:2x2,slice=rack:2+spine:2 -> .. .. CC CC",
+        ),
+        "never of two racks of the spine": (
+            "s1/r1/n1:.. s1/r2/n2:..",
+            "",
+            "C:2x2,slice=rack:2+spine:2 -> .. .. | C no_node",
+        ),
         "a slice of slices waits for a partly used one": (
             "s1/r1/v1/n1:.. s1/r1/v1/n2:BB s1/r1/v2/n3:.. s1/r1/v2/n4:..",
             "",
@@ -413,5 +423,18 @@ test_scores = scenarios(
             "C:2x2 -> .. .. CC CC",
         ),
         "suspicion excludes no job": ("n1:..,doubt=9", "", "C:1x2 -> CC"),
+        "of equal nodes the one that has the image": ("n1:.. n2:..,img=a n3:..,img=b", "", "C:1x2,img=b -> .. .. CC"),
+        "as many as have it": ("n1:..,img=a n2:.. n3:..,img=a n4:..", "", "C:2x2,img=a -> CC .. CC .."),
+        "the others are the first": ("n1:.. n2:.. n3:..,img=a", "", "C:2x2,img=a -> CC .. CC"),
+        "of equal racks the one with more of it": (
+            "r1/n1:..,img=a r1/n2:.. r2/n3:..,img=a r2/n4:..,img=a",
+            "",
+            "C:2x2,img=a -> .. .. CC CC",
+        ),
+        "suspicion weighs more than an image": ("n1:..,doubt=1,img=a n2:..", "", "C:1x2,img=a -> .. CC"),
+        "packing weighs more than an image": ("n1:A.. n2:...,img=a", "", "C:1x2,img=a -> ACC ..."),
+        "no image, no preference": ("n1:.. n2:..,img=a", "", "C:1x2 -> CC .."),
+        "an image that no node has": ("n1:.. n2:..,img=a", "", "C:1x2,img=b -> CC .."),
+        "an image that all have": ("n1:..,img=a n2:..,img=a", "", "C:1x2,img=a -> CC .."),
     }
 )

@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
 from ganger.core.cycle.plan import plan
+from ganger.core.cycle.preemption import MAX_TRIES
+from ganger.core.reservations import queue_rotation
 from ganger.model import event as e
 from ganger.model.decision import Start
-from ganger.model.job import Checkpoint
+from ganger.model.job import GangState
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.units import MINUTE_MS
 from tests.laws.policies import POLICIES
 from tests.pictures import picture
@@ -37,7 +42,39 @@ test_guarantee = scenarios(
         "without the rule the owner waits": (
             TWO,
             GUARANTEES,
-            "C:1x4,q=a,time=1h -> AAAA AAAA | C no_capacity",
+            """policy preemption.reclaim=none -> AAAA AAAA
+               C:1x4,q=a,time=1h             -> AAAA AAAA | C no_capacity""",
+        ),
+        "a borrower does not start to be preempted at once": (
+            "n1:AA.. A,q=b,time=9h",
+            "a=4 b=",
+            """C:1x2,q=b,time=9h D:1x4,q=a,time=1h -> AA.. | A requeueing, C reserved, D stopping_others
+               gone A                              -> DDDD | A no_capacity, C no_capacity""",
+        ),
+        "nor does one that leaves room for others": (
+            "n1:.... n2:AA.. A,q=a,time=9h",
+            "a=6 b=",
+            """C:2x2,q=b,time=9h D:1x4,q=a,time=1h E:1x2,q=b,time=1h -> DDDD AAEE | C no_capacity""",
+        ),
+        "capacity that a starving job holds goes to an owner": (
+            "n1:AAAA A,q=b",
+            "a=4 b= c=",
+            """S:1x4,q=c                    -> AAAA | S no_capacity
+               +31m; C:1x4,q=a,time=1h      -> AAAA | A requeueing, S no_capacity, C stopping_others
+               gone A                       -> CCCC | A no_capacity, S no_capacity""",
+        ),
+        "a job that accepts several types reclaims the one that its queue is guaranteed": (
+            "n1:AAAA,h100 n2:BBBB,a100 A,q=b,time=9h B,q=b,time=9h",
+            "a=,a100=4 b=",
+            """C:1x4h100,else=a100,q=a,time=1h -> AAAA BBBB | B requeueing, C stopping_others
+               gone B                          -> AAAA CCCC | B no_capacity""",
+        ),
+        "no job is stopped on a node that goes into maintenance": (
+            "n1:AAAA n2:BBBB A,q=b B,q=b,time=9h",
+            "a=4 b=",
+            """step A; step B; +1h; saves A; maintain n1 30m 2h -> AAAA BBBB
+               C:1x4,q=a,time=1h                            -> AAAA BBBB | B requeueing, C stopping_others
+               gone B                                       -> AAAA CCCC | B no_capacity""",
         ),
         "a job beyond its guarantee waits": (
             TWO,
@@ -90,7 +127,7 @@ test_priority = scenarios(
             "n1:AAAA A,prio=0,time=9h",
             "",
             """policy preemption.priority=all,preemption.min_run=10m -> AAAA
-               C:1x4,prio=10,time=1h                                  -> AAAA | C no_capacity
+               C:1x4,prio=100,time=1h                                 -> AAAA | C no_capacity
                +10m                                                   -> AAAA | A requeueing, C stopping_others""",
         ),
         "no job is preempted for one that would not fit all the same": (
@@ -98,6 +135,86 @@ test_priority = scenarios(
             "",
             """policy preemption.priority=all -> AAAA BBBB
                C:2x4,prio=50,time=1h          -> AAAA BBBB | C no_capacity""",
+        ),
+    },
+    policy="dynamic",
+)
+
+test_limits = scenarios(
+    {
+        "a job that is not preemptible stays": (
+            "n1:AAAA n2:.... A,q=b,time=9h",
+            "a=4 b=",
+            """B:1x4,q=b,time=9h,stays -> AAAA BBBB
+               C:1x4,q=a,time=1h       -> AAAA BBBB | A requeueing, C stopping_others
+               gone A                  -> CCCC BBBB | A no_capacity
+               D:1x4,q=b,time=1h,prio=high -> CCCC BBBB | A no_capacity, D no_capacity""",
+        ),
+        "a job that was preempted is not preempted again for the cooldown": (
+            "n1:AAAA A,prio=0,time=9h",
+            "",
+            """policy preemption.cooldown=20m -> AAAA
+               B:1x4,prio=100,time=1h         -> AAAA | A requeueing, B stopping_others
+               gone A                         -> BBBB | A no_capacity
+               +1h; done B                    -> AAAA | B succeeded
+               +19m; C:1x4,prio=100,time=1h   -> AAAA | C no_capacity
+               +1m                            -> AAAA | A requeueing, C stopping_others""",
+        ),
+        "no job of a queue is preempted, if the policy allows none within an hour": (
+            "n1:AABB A,q=b,time=9h B,q=b,time=9h",
+            "a=4 b=",
+            """policy preemption.max_per_hour=0 -> AABB
+               C:1x2,q=a,time=3h                -> AABB | C no_capacity""",
+        ),
+        "only so many jobs of a queue are preempted within an hour": (
+            "n1:AABB A,q=b,time=9h B,q=b,time=9h",
+            "a=4 b=",
+            """policy preemption.max_per_hour=1 -> AABB
+               C:1x2,q=a,time=3h                -> AABB | A requeueing, C stopping_others
+               gone A; +59m                     -> CCBB | A no_capacity
+               D:1x2,q=a,time=1h                -> CCBB | A no_capacity, D no_capacity
+               +1m                              -> CCBB | A no_capacity, B requeueing, D stopping_others""",
+        ),
+    },
+    policy="dynamic",
+)
+
+test_fair_share = scenarios(
+    {
+        "a queue below its fair share takes from one above, until they are equal, and not back": (
+            "n1:AAAA n2:BBBB A,q=b,time=9h B,q=b,time=9h",
+            "a= b=",
+            """C:1x4,q=a,time=9h                   -> AAAA BBBB | C no_capacity
+               policy preemption.reclaim=fair_share -> AAAA BBBB | A requeueing, C stopping_others
+               gone A; D:1x4,q=a,time=9h            -> CCCC BBBB | A no_capacity, D no_capacity
+               +1h                                  -> CCCC BBBB | A no_capacity, D no_capacity""",
+        ),
+        "by their weights": (
+            "n1:AAAA n2:BBBB A,q=b,time=9h B,q=b,time=9h",
+            "a=,weight=3 b=",
+            """policy preemption.reclaim=fair_share,preemption.min_run=0 -> AAAA BBBB
+               C:1x4,q=a,time=9h                    -> AAAA BBBB | A requeueing, C stopping_others
+               gone A; D:1x4,q=a,time=9h            -> CCCC BBBB | A no_capacity, D no_capacity""",
+        ),
+        "not from a queue within its guarantee": (
+            "n1:AAAA n2:BBBB A,q=b,time=9h B,q=b,time=9h",
+            "a= b=8",
+            """policy preemption.reclaim=fair_share -> AAAA BBBB
+               C:1x4,q=a,time=9h                    -> AAAA BBBB | C no_capacity""",
+        ),
+        "where the paths of two queues part": (
+            "n1:AAAA n2:BBBB n3:DDDD A,q=b,time=9h B,q=b,time=9h D,q=e,time=9h",
+            "p= a=,in=p b=,in=p e=",
+            """policy preemption.reclaim=fair_share -> AAAA BBBB DDDD
+               C:1x4,q=a,time=9h                    -> AAAA BBBB DDDD | A requeueing, C stopping_others
+               gone A                               -> CCCC BBBB DDDD | A no_capacity""",
+        ),
+        "below the top no department loses more than it gains": (
+            "n1:AAAA n2:AAAA n3:BBBB n4:BBBB A,q=b,time=9h B,q=b,time=9h",
+            "p= a=,in=p b=,in=p e=",
+            """policy preemption.reclaim=fair_share -> AAAA AAAA BBBB BBBB
+               C:1x4,q=a,time=9h                    -> AAAA AAAA BBBB BBBB | C no_capacity
+               E:1x4,q=e,time=9h -> AAAA AAAA BBBB BBBB | A requeueing, C stopping_others, E stopping_others""",
         ),
     },
     policy="dynamic",
@@ -114,6 +231,15 @@ test_ownership = scenarios(
                 B:1x4,time=1h; stop A  -> AAAA DDDD | A stopping, B no_capacity
                 C:1x4,prio=100,time=1h -> AAAA DDDD | A stopping, B no_capacity, C stopping_others
                 gone A                 -> CCCC DDDD | B no_capacity, A stopped""",
+        ),
+        "capacity that is being freed for one job does not count as free for the next, which stops another one": (
+            "n1:AAAA n2:BBBB A,time=9h B,time=9h",
+            "",
+            f"""{PRIORITY}               -> AAAA BBBB
+                C:1x4,prio=100,time=1h -> AAAA BBBB | A requeueing, C stopping_others
+                D:1x4,prio=100,time=1h -> AAAA BBBB | A requeueing, B requeueing, C stopping_others, D stopping_others
+                gone A                 -> CCCC BBBB | A no_capacity, B requeueing, D stopping_others
+                gone B                 -> CCCC DDDD | A no_capacity, B no_capacity""",
         ),
         "a victim that does not leave belongs to its preemptor no longer than ten minutes after that was due": (
             "n1:AAAA A,time=9h",
@@ -191,3 +317,20 @@ def test_explain_says_how_long_a_victim_still_has() -> None:
     film.play("+9h -> AAAA | A requeueing, C stopping_others")
     (line,) = film.explanation("C").domains
     assert line.endswith("A (is being stopped)")
+
+
+def test_more_preemptors_than_a_cycle_of_a_large_cluster_tries_are_all_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_rotation, "LARGE_CLUSTER_NODES", 0)
+    names = "ABCDEFGHIJKL"
+    assert len(names) > MAX_TRIES
+    nodes, running = (f"n{name}:{name}" for name in names), (f"{name},q={name.lower()},time=9h" for name in names)
+    film = _film(" ".join((*nodes, *running)), " ".join(f"{name.lower()}=" for name in names))
+    film.play(f"{PRIORITY} -> {' '.join(names)}")
+    for name in names:
+        film.do(f"{name}2:1x1,prio=50,q={name.lower()},time=1h")
+    for _ in names:
+        film.run_cycles()
+        for gang in [gang for gang in film.state.gangs.values() if gang.state is GangState.REQUEUEING]:
+            film.do(f"gone {gang.id}")
+    film.run_cycles()
+    assert {film.state.gangs[f"{name}2"].state for name in names} == {GangState.STARTING}

@@ -6,7 +6,7 @@ from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 from tests.pictures.play import scenarios
 
-RULES = "policy preemption.reclaim=guarantee,preemption.priority=all"
+RULES = "policy preemption.reclaim=guarantee,preemption.priority=all,preemption.priority_gap=1"
 
 test_published = scenarios(
     {
@@ -52,6 +52,16 @@ test_published = scenarios(
                gone B                    -> AAPPPP.. | B no_capacity
                +30m                      -> AAPPPP.. | B no_capacity""",
         ),
+        "Volcano 377: of jobs that are all equal, those that waited stopped those that ran, for ever": (
+            "n1:ABCD A,q=a,time=9h B,q=a,time=9h C,q=b,time=9h D,q=b,time=9h",
+            "a= b=",
+            f"""{RULES} -> ABCD
+               E:1x1,q=a,time=1h F:1x1,q=a,time=1h G:1x1,q=b,time=1h H:1x1,q=b,time=1h
+                   -> ABCD | E no_capacity, F no_capacity, G no_capacity, H no_capacity
+               +1h -> ABCD | E no_capacity, F no_capacity, G no_capacity, H no_capacity""".replace(
+                "\n                   ->", " ->"
+            ),
+        ),
         "Volcano 3869: two jobs that never fit together stopped each other": (
             "n1:AAAAAAAA A,q=a,time=9h",
             "a=4 b=4",
@@ -80,5 +90,11 @@ test_published = scenarios(
 
 @pytest.mark.parametrize("fields", ["q=a", "q=a,prio=100"])
 def test_kai_146_no_job_is_stopped_where_no_rule_was_asked_for(fields: str) -> None:
+    """Stop no job where the policy says so, and by default none to close gaps, which surprised users of KAI."""
     film = Film(POLICIES["dynamic"], "n1:AAAA A,q=b,time=9h", "a=4 b=")
-    film.play(f"C:1x4,time=1h,{fields} -> AAAA | C no_capacity")
+    film.play(
+        f"""policy preemption.reclaim=none,preemption.priority=none -> AAAA
+            C:1x4,time=1h,{fields}                                  -> AAAA | C no_capacity"""
+    )
+    film = Film(POLICIES["dynamic"], "n1:AA.. n2:BB.. A,q=a,time=9h B,q=b,time=9h", "a=8 b=8")
+    film.play("C:1x4,time=1h,q=a -> AA.. BB.. | C no_capacity")

@@ -169,6 +169,34 @@ test_types = scenarios(
     }
 )
 
+ADAPTERS = "n1:....,hca=4 n2:....,hca=4"
+
+test_extended_resources = scenarios(
+    {
+        "another resource of nodes has its own quota": (
+            ADAPTERS,
+            "q=,hca=2,hca.borrow=0",
+            "C:1x1,q=q,hca=2 D:1x1,q=q,hca=1 E:1x1,q=q -> CE.. .... | D over_quota",
+        ),
+        "it is lent and borrowed, up to what is lent": (
+            ADAPTERS,
+            "q=,hca=2 p=,hca=2,hca.lend=1",
+            "C:1x1,q=q,hca=4 D:1x1,q=q,hca=4 E:1x1,q=p,hca=1 -> C... E... | D over_quota",
+        ),
+        "it is released": (
+            ADAPTERS,
+            "q=,hca=2,hca.borrow=0",
+            """C:1x1,q=q,hca=2 D:1x1,q=q,hca=2 -> C... .... | D over_quota
+               done C                        -> D... .... | C succeeded""",
+        ),
+        "of a quota without GPUs nothing is taken by others": (
+            ADAPTERS,
+            "q=,hca=0,hca.borrow=0",
+            "C:1x4,q=q -> CCCC ....",
+        ),
+    }
+)
+
 test_users = scenarios(
     {
         "GPUs at a time": (

@@ -113,7 +113,8 @@ def test_a_reservation_does_not_keep_a_job_of_higher_priority_from_starting(poli
 def test_a_job_of_higher_priority_reserves_before_one_of_lower_priority(policy: str) -> None:
     """Check what was wrong: a job of priority 0 that was first in its queue kept its reservation."""
     film = Film(POLICIES[policy], "n1:AAAA A,time=1h", "")
-    film.play("""S:1x4,time=20h            -> AAAA | S no_capacity
+    film.play("""policy preemption.priority=none -> AAAA
+                 S:1x4,time=20h            -> AAAA | S no_capacity
                  P:1x4,time=2h,prio=1000   -> AAAA | S no_capacity, P no_capacity""")
     assert [*film.state.reservations] == ["P"]
     film.play("ends A; gone A -> PPPP | S no_capacity, A succeeded")

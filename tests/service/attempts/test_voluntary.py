@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from ganger.engine.service import Proposal
+from ganger.model.cluster import Node
+from ganger.model.units import GIB_BYTES
 from ganger.model.views.service_views import JobView
 from ganger.registry import order
 from tests.service.world import Embedded, python, wait_until
@@ -43,11 +45,12 @@ while True:
 GRACE_S = 25
 
 
-def _submit(world: Embedded, name: str, gpu: str, **limits: str) -> str:
+def _submit(world: Embedded, name: str, gpu: str, *, movable: bool = False, **limits: str) -> str:
     (world.work / "train.py").write_text(SCRIPT)
     saves = {"dir": f"saved-{name}", "signal": "SIGUSR1", "grace": f"{GRACE_S}s"}
     command = [sys.executable, "train.py", name]
     fields = {"name": name, "resources": {"gpu": gpu, "cpu": 1}, "checkpoint": saves, "limits": limits}
+    fields |= {"movable": movable}
     return world.submit(command, retry={"max": 0}, nproc_per_node=1, **fields)
 
 
@@ -153,7 +156,7 @@ def test_a_preempted_job_resumes_where_it_was(
 
 
 def test_a_job_that_does_not_end_within_its_grace_is_reported(world: Embedded) -> None:
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('deaf', 'w'); time.sleep(600)"
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('deaf', 'w'); signal.pause()"
     name = world.submit(python(deaf), checkpoint={"dir": "c", "grace": "200ms"}, nproc_per_node=1)
     wait_until((world.work / "deaf").exists, "it is deaf")
     world.service.stop(name)
@@ -165,3 +168,36 @@ def test_a_job_that_does_not_end_within_its_grace_is_reported(world: Embedded) -
     (row,) = [row for row in world.service.events(after=0, gang=name, limit=500) if row.kind == "cleared"]
     assert row.data["killed"] == [0]
     assert row.sentence.endswith(ending)
+
+
+def test_a_moved_job_goes_on_where_it_was_and_the_larger_one_starts(tmp_path: Path, zipapp: Path) -> None:
+    size = {"gpus": 2, "gpu_type": "a100", "cpu_milli": 8_000, "memory_bytes": GIB_BYTES}
+    nodes = tuple(Node(name=f"n{n}", domains=(f"r{(n + 1) // 2}",), **size) for n in (1, 2, 3, 4))
+    world = Embedded(tmp_path, zipapp, nodes, orders=order)
+    try:
+        moving = _submit(world, "moving", "a100:2", movable=True)
+        others = [world.submit(resources={"gpu": "a100:2", "cpu": 1}) for _ in range(3)]
+        wait_until(lambda: _steps(world, moving), "it steps")
+        assert {world.until(other, "running").row.nodes for other in others} == {("n2",), ("n3",), ("n4",)}
+        for other in others:
+            if world.service.job(other).row.nodes != ("n3",):
+                world.service.stop(other)
+                world.ended(other)
+        placement = {"topology": "rack", "mode": "required"}
+        large = world.submit(nodes=2, resources={"gpu": "a100:2", "cpu": 1}, placement=placement)
+        wait_until(lambda: world.service.job(large).reason, "it waits")
+
+        plan = world.service.apply_defrag("rack")
+        (move,) = plan.moves
+        assert (plan.job, move.job, move.leaves, move.gets) == (large, moving, ("n1",), ("n4",))
+        assert set(world.until(large, "running").row.nodes) == {"n1", "n2"}
+        view = _second_attempt(world, moving)
+        first, second = view.attempts
+        (report,) = _reported(world, "moving")
+        assert report["cause"] == "moved"
+        assert second.resumed_step == report["last"], "no step is lost"
+        assert (first.outcome, first.sentence) == ("stopped", "it is moved to other nodes")
+        assert view.row.nodes == ("n4",)
+        assert not world.service.defrag("rack").moves, "nothing larger fits by moving it again"
+    finally:
+        world.close()

@@ -48,6 +48,11 @@ REFUSED_QUEUES = {
     "a huge weight": (Queue(name="a", weight=10**9), "weight is 1000000000"),
     "less than nothing of a type": (Queue(name="a", nominal=Amount(gpu_types={"h100": -1})), "nominal.gpu_types.h100"),
     "a type that no node has": (Queue(name="a", lending=Amount(gpu_types={"H200": 1})), "no node has h200 GPUs"),
+    "less than nothing of a resource": (
+        Queue(name="a", nominal=Amount(extended={"rdma/hca": -1})),
+        "nominal.extended.rdma/hca is -1",
+    ),
+    "a resource without a domain": (Queue(name="a", lending=Amount(extended={"hca": 1})), "extended names 'hca'"),
     "types that add up to more": (
         Queue(name="a", nominal=Amount(gpus=1, gpu_types={"h100": 2})),
         "nominal.gpus is 1, and its types add up to 2: h100 2",

@@ -1,11 +1,14 @@
 """Explanations of jobs that have failed, or have failed before: by cause."""
 
+from dataclasses import replace
+
 import pytest
 
 from ganger.engine.query.failure_explanation import explain_ended, with_notes
 from ganger.model.decision import Cause
 from ganger.model.event import Event, Failed, Quiet, Slow, Stamped
 from ganger.model.evidence import PythonError, RankEnd
+from ganger.model.views.incident_views import Incident
 from ganger.model.views.service_views import AttemptView, Explanation, JobRow
 
 ROW = JobRow(
@@ -93,6 +96,14 @@ def test_the_attempts_before_the_last_are_listed() -> None:
     lines = explain_ended(ROW, attempts, ()).domains
     assert lines[0] == "1 earlier attempt: ganger get shows them"
     assert lines[1:] == tuple(f"attempt {n} failed after {n}.0s: end {n}" for n in range(2, 7))
+
+
+def test_a_fault_of_a_device_is_named_with_the_attempt_that_it_ended() -> None:
+    fault = Incident(
+        id="i5", at_ms=1, job="a-1", generation=2, device="GPU-1", title="GPU off the bus", sentence="n1: x"
+    )
+    other = replace(fault, generation=3, device="")
+    assert explain_ended(ROW, (), (), [other, fault]).domains == ("attempt 2: GPU off the bus: n1: x",)
 
 
 def test_a_running_job_is_explained_by_its_newest_notes() -> None:

@@ -87,6 +87,14 @@ def test_an_attempt_on_a_lost_node_ends_with_the_next_or_with_the_job() -> None:
     assert attempts_of(lost, ended_ms=90)[1] == (2, None, 90, "failed", None)
 
 
+def test_an_attempt_that_left_its_nodes_without_a_report_has_failed() -> None:
+    begun = [decided(start(1, "n1")), e.Started(nodes=("n1",), **ids(1)), e.Cleared(nodes=("n1",), **ids(1))]
+    assert attempts_of(begun) == [(1, 20, 30, "failed", None)]
+    history = JobHistory("a")
+    history.add([Stamped(n, n, event) for n, event in enumerate(begun, 1)])
+    assert "disappeared without an exit record" in history.attempts(None)[0].sentence
+
+
 def test_a_log_that_begins_with_a_live_gang_has_its_running_attempt() -> None:
     flawed = FlawedCheckpoint(step=7, flaw="model.pt is empty")
     index = LONG.index(decided(start(3, "n1", "n3"))) + 1

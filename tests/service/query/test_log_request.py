@@ -52,3 +52,10 @@ def test_accepted(query: dict) -> None:
 
 def test_an_attempt_may_still_come_to_a_live_job() -> None:
     check_log_query(LogQuery(job="a-1", generation=3), ROW, SPEC, [], may_come=True)
+
+
+def test_an_elastic_job_has_the_ranks_of_its_largest_size() -> None:
+    spec = JobSpec(run="x", nodes=1, max_nodes=2, nproc_per_node=2)
+    check_log_query(LogQuery(job="a-1", ranks=(3,)), ROW, spec, [], may_come=False)
+    with pytest.raises(RequestError, match="ranks 0 to 3, and no rank 4"):
+        check_log_query(LogQuery(job="a-1", ranks=(4,)), ROW, spec, [], may_come=False)

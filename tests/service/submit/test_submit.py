@@ -20,6 +20,13 @@ HOUR_MS = 3_600_000
 REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     # name: run, fields, code, a word of the detail
     "unknown queue": (None, {"queue": "defualt"}, "no_such_queue", "defualt"),
+    "not preemptible where no queue allows it": (
+        None,
+        {"preemptible": False},
+        "over_user_limit",
+        "preemptible: false is not allowed in queue default",
+    ),
+    "neither true nor false": (None, {"preemptible": "no"}, "bad_spec", "write true or false without quotes"),
     "more GPUs than any node has": (None, {"resources": {"gpu": 8}}, "node_too_small", "4 GPUs"),
     "more GPUs than any node of the type": (None, {"resources": {"gpu": "A100:3"}}, "node_too_small", "2 GPUs"),
     "a type that is not there": (None, {"resources": {"gpu": "B200:1"}}, "no_such_gpu_type", "a100, h100"),
@@ -75,6 +82,12 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "a directory that is not there": (None, {"directory": "/nonexistent/here"}, "no_directory", "/nonexistent/here"),
     "a directory that is a file": (None, {"directory": "/etc/hostname"}, "no_directory", "not a directory"),
     "a relative directory": (None, {"directory": "here"}, "bad_directory", "absolute"),
+    "checkpoints on the node where all see them": (
+        None,
+        {"checkpoint": {"dir": "ckpt", "local": "/"}},
+        "bad_spec",
+        "checkpoint.local: / contains dir",
+    ),
     "a key that is none": (None, {"nodse": 2}, "bad_spec", "nodes"),
 }
 

@@ -19,7 +19,9 @@ from ganger.engine.loop import Loop
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
-from ganger.model.job import Array, Checkpoint, Origin, Retry, Role
+from ganger.model.job import Array, Origin, Role
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.retry_spec import Retry
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from ganger.settings import Home, RetentionLimits

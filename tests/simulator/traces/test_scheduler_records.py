@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.kubernetes.nodes import pod_requests
 from ganger.model.units import GIB_BYTES, HOUR_MS, MINUTE_MS
 from ganger.simulation.traces.ganger_format import write_jobs
 from ganger.simulation.traces.read_trace import read_jobs
-from ganger.simulation.traces.schedulers import kubernetes_pods
 from ganger.simulation.traces.trace import Flaw, RecordedJob, Trace, UnreadableTrace
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -189,7 +187,3 @@ def test_types_of_gpus_have_the_names_that_nodes_have(
     path.write_text(f"JobID|Submit|Start|End|ReqTRES\n1|2026-01-05T10:00:00|Unknown|Unknown|{requested}\n")
     (job,) = read_jobs(path).records
     assert (job.gpus, job.gpu_types) == (2, gpu_types)
-
-
-def test_the_gpus_are_those_that_the_backend_counts() -> None:
-    assert set(kubernetes_pods.GPU_RESOURCES) == set(pod_requests.GPU_RESOURCES)

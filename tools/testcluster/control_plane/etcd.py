@@ -1,8 +1,10 @@
-"""Compaction of etcd's first versions, as on a server that has run for a while.
+"""Compaction of etcd's first versions, as on a server that has run for a while; and what it stores.
 
-It happens before the API server starts, whose caches then begin later too. Without it a young cluster would still
-answer for version 1, which an older one reports as expired.
+Compaction happens before the API server starts, whose caches then begin later too. Without it a young cluster would
+still answer for version 1, which an older one reports as expired.
 """
+
+from base64 import b64decode, b64encode
 
 import httpx2
 
@@ -28,6 +30,16 @@ def compact(shape: Shape) -> None:
         for _ in range(COMPACTED):
             client.post("/put", json={"key": KEY, "value": KEY}).raise_for_status()
         client.post("/compaction", json={"revision": str(COMPACTED)}).raise_for_status()
+
+
+def read_all(shape: Shape, prefix: str) -> list[bytes]:
+    """Return the values of all keys with a prefix, as the API server has stored them."""
+    begin = prefix.encode()
+    end = begin[:-1] + bytes([begin[-1] + 1])
+    key_range = {"key": b64encode(begin).decode(), "range_end": b64encode(end).decode()}
+    response = httpx2.post(f"{_url(shape)}/v3/kv/range", json=key_range)
+    response.raise_for_status()
+    return [b64decode(pair["value"]) for pair in response.json().get("kvs", ())]
 
 
 def _url(shape: Shape) -> str:

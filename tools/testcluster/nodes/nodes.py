@@ -57,9 +57,9 @@ def prepare(shape: Shape, node: int) -> None:
 
 def make_bridge(shape: Shape) -> None:
     """Create the bridge of the nodes. This machine has an address on it, where the API server listens."""
-    _run("ip", "link", "add", shape.bridge, "type", "bridge")
-    _run("ip", "address", "add", f"{shape.address}/24", "dev", shape.bridge)
-    _run("ip", "link", "set", shape.bridge, "up")
+    run("ip", "link", "add", shape.bridge, "type", "bridge")
+    run("ip", "address", "add", f"{shape.address}/24", "dev", shape.bridge)
+    run("ip", "link", "set", shape.bridge, "up")
 
 
 def start_machine(shape: Shape, node: int) -> None:
@@ -76,8 +76,8 @@ def start_machine(shape: Shape, node: int) -> None:
     first = processes.pid_in_node(pid)
     _mount_folders(shape.node_folder(node), groups, first)
     link, pods = shape.node_link(node), shape.node_pods(node)
-    _run("ip", "link", "add", link, "master", shape.bridge, "type", "veth", "peer", "eth0", "netns", str(first))
-    _run("ip", "link", "set", link, "up")
+    run("ip", "link", "add", link, "master", shape.bridge, "type", "veth", "peer", "eth0", "netns", str(first))
+    run("ip", "link", "set", link, "up")
     _run_in(first, "ip", "link", "set", "lo", "up")
     _run_in(first, "ip", "address", "add", f"{shape.node_address(node)}/24", "dev", "eth0")
     _run_in(first, "ip", "link", "set", "eth0", "up")
@@ -85,13 +85,13 @@ def start_machine(shape: Shape, node: int) -> None:
     for other in shape.numbers:
         if other != node:
             _run_in(first, "ip", "route", "add", shape.node_pods(other), "via", shape.node_address(other))
-    _run("ip", "route", "replace", pods, "via", shape.node_address(node), "dev", shape.bridge)
+    run("ip", "route", "replace", pods, "via", shape.node_address(node), "dev", shape.bridge)
 
 
 def is_containerd_ready(shape: Shape, node: int) -> bool:
     """Return whether the node's containerd responds."""
     first = processes.pid_in_node(_pid(shape, f"node-{node}"))
-    return subprocess.run([*_enter_command(first), "ctr", "version"], capture_output=True, check=False).returncode == 0
+    return subprocess.run([*enter_command(first), "ctr", "version"], capture_output=True, check=False).returncode == 0
 
 
 def load_images(shape: Shape, node: int) -> None:
@@ -112,7 +112,7 @@ def command(shape: Shape, part: str) -> list[str]:
     node = int(number)
     first = processes.pid_in_node(_pid(shape, f"node-{node}"))
     etc = shape.node_folder(node) / "etc"
-    enter = [*_enter_command(first), "sh", "-euc", JOIN_CGROUPS, part]
+    enter = [*enter_command(first), "sh", "-euc", JOIN_CGROUPS, part]
     if name == "containerd":
         return [*enter, system_program("containerd"), "--config", str(etc / "containerd.toml")]
     return [
@@ -152,15 +152,27 @@ def _mount_folders(folder: Path, groups: list[Path], first: int) -> None:
 
 
 def _run_in(first: int, *argv: str) -> None:
-    _run(*_enter_command(first), *argv)
+    run(*enter_command(first), *argv)
 
 
-def _enter_command(first: int) -> list[str]:
+def enter_command(first: int) -> list[str]:
     """Return the beginning of a command that runs in the node with that first process."""
     return ["nsenter", "--target", str(first), "--mount", "--net", "--pid", "--cgroup"]
 
 
-def _run(*argv: str) -> None:
+def run_in_node(shape: Shape, node: int, *argv: str) -> None:
+    """Run a command in a running node."""
+    _run_in(processes.pid_in_node(_pid(shape, f"node-{node}")), *argv)
+
+
+def command_beside_kubelet(shape: Shape, node: int) -> list[str]:
+    """Return the beginning of a command with the files and the network of a running node, in the same process."""
+    first = processes.pid_in_node(_pid(shape, f"node-{node}"))
+    return ["nsenter", "--target", str(first), "--mount", "--net"]
+
+
+def run(*argv: str) -> None:
+    """Run a command of this machine. Raises RuntimeError with its error."""
     answer = subprocess.run(argv, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise RuntimeError(f"`{' '.join(argv)}` failed: {answer.stderr.strip() or answer.stdout.strip()}")

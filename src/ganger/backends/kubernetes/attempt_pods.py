@@ -5,20 +5,29 @@ event loop.
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final, Protocol
 
+import msgspec
+
 from ganger.backends.kubernetes.binding import Binder, NotPlacedError, node_of
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
+from ganger.backends.kubernetes.devices.device_claims import DevicesUnavailableError
+from ganger.backends.kubernetes.gpus.node_gpus import PLUGIN_LABEL
+from ganger.backends.kubernetes.gpus.sharing_dialects import HAMI
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
+from ganger.backends.kubernetes.pod_networks import NoProfileError, join_networks
 from ganger.backends.kubernetes.volumes.volume_claims import ClaimUnavailableError, VolumeClaims
 from ganger.gang_jobs import object_names
+from ganger.gang_jobs.code_archive import is_stored
 from ganger.gang_jobs.pod_template import build_pods
 from ganger.kubeapi.api_error import NO_WEBHOOK, ApiError
-from ganger.kubeapi.objects import Key, Pod
+from ganger.kubeapi.objects import Key, Object, Pod, Terminated
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
+from ganger.model.policy import RESTRICTED
 
 # A refusal by a quota or a webhook has the status of a missing permission, and one by an unreachable webhook that of an
 # internal error: the messages of Kubernetes 1.36 are parsed.
@@ -73,7 +82,8 @@ class AttemptPods:
         key, first = object_names.key_of(start.gang), start.nodes[0]
         try:
             await self._recorder.wait_until_written(start.gang, start.generation)
-            uid = self._cache.jobs[key].metadata.uid
+            metadata = self._cache.jobs[key].metadata
+            uid = metadata.uid
             await self._bootstrap.ensure(start, uid)
         except KeyError:
             raise AttemptError(Cause.START_FAILED, first, f"the GangJob {key.name} was deleted") from None
@@ -86,15 +96,33 @@ class AttemptPods:
         for share in start.shares:
             devices.setdefault(share.node, []).extend(share.devices)
         try:
-            bodies = build_pods(start, job, uid, self._bootstrap.settings(start.gang))
+            receives_code = is_stored(metadata) or key in self._bootstrap.fetched
+            settings = replace(self._bootstrap.settings(start.gang), receives_code=receives_code)
+            bodies = build_pods(start, job, uid, settings, self._cache.gpu_resources)
+            may_lock_memory = settings.security != RESTRICTED
+            bodies = join_networks(bodies, start, job, self._cache, may_lock_memory=may_lock_memory)
+            bodies = [self._with_device_notes(body, devices) for body in bodies]
             return await self._binder.place(bodies, devices, is_wanted, self._cache.pods)
+        except NoProfileError as error:
+            raise AttemptError(Cause.START_FAILED, error.node, str(error)) from None
         except NotPlacedError as error:
             cause, detail = Cause.START_FAILED, str(error)
-            if error.cause is not None:
+            if isinstance(error.cause, DevicesUnavailableError):
+                cause, detail = Cause.DEVICES_UNAVAILABLE, error.cause.detail
+            elif error.cause is not None:
                 cause, detail = admission_failure(error.cause, key.namespace, error.created)
             raise AttemptError(cause, error.node, detail) from None
         except ApiError as error:
             raise AttemptError(Cause.START_FAILED, first, str(error)) from None
+
+    def _with_device_notes(self, body: Object, devices: Mapping[str, Sequence[int]]) -> Object:
+        """Return a pod with the annotations that the device plugin of its node expects, where one reads any."""
+        metadata = body["metadata"]
+        name = metadata["annotations"][object_names.NODE]
+        if self._cache.nodes[name].labels.get(PLUGIN_LABEL) != HAMI:
+            return body
+        notes = self._cache.device_notes(msgspec.convert(body, Pod), name, devices.get(name, ()))
+        return body | {"metadata": metadata | {"annotations": metadata["annotations"] | notes}}
 
     def _check_nodes(self, start: Start) -> None:
         """Raise AttemptError if a node has changed since the start was planned."""
@@ -143,21 +171,30 @@ class AttemptPods:
 def end_of(pod: Pod) -> tuple[Cause, str]:
     """Return why a pod ended or was deleted, for a launcher that had no time to report it."""
     node, status = node_of(pod.metadata), pod.status
+    for container in status.init_container_statuses:
+        ended = container.state.terminated
+        if ended is not None and ended.exit_code:
+            detail = f"the container {container.name} on {node} exited with {ended.exit_code}{_last_line(ended)}"
+            return Cause.START_FAILED, detail
     for container in status.container_statuses:
         ended = container.state.terminated
         if ended is not None and ended.reason == "OOMKilled":
             return Cause.OUT_OF_MEMORY, f"the pod on {node} exceeded its memory limit and was killed by its node"
         if ended is not None and status.phase == "Failed" and not status.reason:
-            lines = ended.message.splitlines()
-            last_line = f": {lines[-1].strip()}" if lines else ""
             cause = Cause.START_FAILED if ended.exit_code == EXIT_BAD_CODE else Cause.LAUNCHER_LOST
-            return cause, f"the launcher on {node} exited with {ended.exit_code}{last_line}"
+            return cause, f"the launcher on {node} exited with {ended.exit_code}{_last_line(ended)}"
     if status.reason:
         return Cause.LAUNCHER_LOST, f"the pod on {node} ended: {status.reason}: {status.message}".rstrip(": ")
     disruption = next((condition for condition in status.conditions if condition.type == "DisruptionTarget"), None)
     if disruption is not None:
         return Cause.LAUNCHER_LOST, f"the pod on {node} was disrupted: {disruption.reason}: {disruption.message}"
     return Cause.LAUNCHER_LOST, f"the pod {pod.metadata.name} on {node} was deleted"
+
+
+def _last_line(ended: Terminated) -> str:
+    """Return the last line of what a container printed, after a colon; empty if it printed nothing."""
+    lines = ended.message.splitlines()
+    return f": {lines[-1].strip()}" if lines else ""
 
 
 def has_succeeded(pod: Pod | None) -> bool:

@@ -1,12 +1,13 @@
 """The controller's view of the cluster: objects from the informers, and nodes as the core knows them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import CustomObject, Key, Pod
 from ganger.model.cluster import Cluster, Node
+from ganger.model.network_profile import NetworkProfile
 
 
 @dataclass(slots=True)
@@ -20,6 +21,9 @@ class ClusterCache:
         nodes: the same nodes by name.
         unreachable: why a node does not answer, by name.
         drained: live view of the cordoned nodes from which pods are evicted.
+        gpu_resources: live view of the resource of the GPUs of each node that has some.
+        device_notes: returns the annotations that the device plugin of a node expects on a pod with these slots of it.
+        network_profiles: profiles in force, by name.
         ignored_jobs: ids of jobs whose state cannot be read, so that nothing of them is touched.
     """
 
@@ -29,6 +33,9 @@ class ClusterCache:
     nodes: dict[str, Node] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)
     drained: AbstractSet[str] = frozenset()
+    gpu_resources: Mapping[str, str] = field(default_factory=dict)
+    device_notes: Callable[[Pod, str, Iterable[int]], Mapping[str, str]] = lambda _pod, _node, _slots: {}
+    network_profiles: tuple[NetworkProfile, ...] = ()
     ignored_jobs: frozenset[str] = frozenset()
 
     def set_cluster(self, cluster: Cluster) -> None:

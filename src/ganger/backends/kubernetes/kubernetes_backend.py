@@ -1,67 +1,83 @@
 """Kubernetes backend: follows the cluster, and carries the core's decisions from its thread to the event loop.
 
-`run` runs while this controller leads. Everything that touches the cluster is on the event loop; what readers on other
-threads need is fetched there.
+`run` also runs while another controller leads: then nothing is written. Everything that touches the cluster is on the
+event loop; what readers on other threads need is fetched there.
 """
 
 import asyncio
 import logging
+import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ganger.backends.kubernetes.attempt_pods import AttemptPods
 from ganger.backends.kubernetes.binding import Binder
 from ganger.backends.kubernetes.cluster_cache import ClusterCache, find_newest_pod
+from ganger.backends.kubernetes.devices.device_claims import DeviceClaims
 from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang, find_bound_gangs
-from ganger.backends.kubernetes.foreign.foreign_pods import ForeignPods, is_foreign_gang
+from ganger.backends.kubernetes.foreign.foreign_gang import is_foreign_gang
+from ganger.backends.kubernetes.foreign.foreign_pods import ForeignPods
+from ganger.backends.kubernetes.foreign.gang_owners import GangOwners
 from ganger.backends.kubernetes.foreign.pod_conditions import PodConditions
-from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS, PodGroup
+from ganger.backends.kubernetes.foreign.pod_groups import BETA_POD_GROUPS, POD_GROUPS, PodGroup
+from ganger.backends.kubernetes.kubernetes_metrics import kubernetes_metrics
+from ganger.backends.kubernetes.nodes.network_profiles import NetworkProfiles, NodeFabric
 from ganger.backends.kubernetes.nodes.node_health import NodeHealth
 from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S, NodePatience
+from ganger.backends.kubernetes.nodes.nodes_of_cluster import NodesOfCluster
+from ganger.backends.kubernetes.nodes.placeholders import Placeholders
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
+from ganger.backends.kubernetes.pod_log_reader import PodLogReader
+from ganger.backends.kubernetes.pod_networks import rail_claims, with_rail_devices
 from ganger.backends.kubernetes.pod_startup import PodStartup
+from ganger.backends.kubernetes.repair.mark_writer import MarkWriter
 from ganger.backends.kubernetes.runtime.pod_place import PodPlace
+from ganger.backends.kubernetes.startup_times import StartupReport
 from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.backends.kubernetes.volumes.volume_claims import VolumeClaims
-from ganger.gang_jobs import object_names, pod_logs
+from ganger.errors import RequestError
+from ganger.gang_jobs import object_names
 from ganger.gang_jobs.custom_resources import GANG_JOBS
-from ganger.gang_jobs.pod_template import CONTAINER, exec_arguments
+from ganger.gang_jobs.namespace_queues import in_queue_of_namespace
+from ganger.gang_jobs.pod_template import exec_arguments
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.backoff import backoff_s
-from ganger.kubeapi.informer import INITIAL_BACKOFF_S, MAX_BACKOFF_S, HasMetadata, Informer
-from ganger.kubeapi.objects import CustomObject, Key, Node, Pod, ResourceClaim
-from ganger.kubeapi.request import ObjectRef
-from ganger.kubeapi.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
+from ganger.kubeapi.device_objects import ResourceClaim
+from ganger.kubeapi.informer import Informer
+from ganger.kubeapi.objects import CustomObject, Key, Node, Object, Pod
+from ganger.kubeapi.resources import NODES, PODS
 from ganger.launcher_server.runtime.gang_runtime import GangRuntime
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
-from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested
+from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested, Submitted
 from ganger.model.job import Job, JobSpec
-from ganger.model.policy import Rules
+from ganger.model.network_profile import NetworkProfile
+from ganger.model.policy import NamespaceQueues, Rules
 from ganger.model.views.service_views import Stacks
-from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, UsageSample
+from ganger.ports import (
+    LaunchPlanner,
+    LiveGeneration,
+    LogLine,
+    LogQuery,
+    Metric,
+    NotSupported,
+    Report,
+)
 
 COLLECT_S: Final = 0.2
 """Time for which changes of nodes are collected before the core gets them: a cluster that starts has many at once."""
-FETCH_TIMEOUT_S: Final = 30.0
-_TRY_VIRTUAL_NODES: Final = "try it on virtual nodes of a machine: ganger server start --topology FILE"
-OPTIONAL_CHECK_S: Final = 300.0
-"""Interval between requests for a resource that the server does not have, such as ResourceClaims or PodGroups."""
-MAX_SILENCE_S: Final = 86_400.0
-"""Reported instead of infinity for a watch without any message."""
 
-T = TypeVar("T", bound=HasMetadata)
 _log = logging.getLogger(__name__)
+PodChanged = Callable[[Pod | None, Pod | None], None]
+AmendStatus = Callable[[str, Object], Object]
 JobChanged = Callable[[CustomObject | None, CustomObject | None], None]
 
 
-class KubernetesBackend:
+class KubernetesBackend(NodesOfCluster):
     """Gangs as pods: `ports.Backend`, which documents its methods.
 
     Args:
@@ -70,6 +86,13 @@ class KubernetesBackend:
         compose: makes launch plans.
         may_act: returns whether this controller leads.
         lost_after_s: how long to wait for a node that is not ready and without other signs of life.
+
+    Attributes:
+        pod_watcher: called with every change of a pod.
+        amend_status: adds to a status that is written to a GangJob.
+        logs: reads the logs of pods.
+        placeholders: placeholder pods of the cluster.
+        rank_usage: returns the usage of ranks by their launchers.
     """
 
     def __init__(
@@ -85,14 +108,30 @@ class KubernetesBackend:
         self._jobs = Informer(api, GANG_JOBS, self._job_changed)
         self._pods = Informer(api, PODS, self._pod_changed)
         self._nodes = Informer(api, NODES, self._node_changed)
-        self._claims = Informer(api, RESOURCE_CLAIMS, self._claim_changed)
         self._groups = Informer(api, POD_GROUPS, self._group_changed)
+        self._beta_groups = Informer(api, BETA_POD_GROUPS, self._group_changed)
         self._inventory = NodeInventory()
-        self._cache = ClusterCache(self._jobs.objects, self._pods.objects, drained=self._inventory.drained)
+        self.devices = DeviceClaims(api, self._inventory.devices, self._pods.objects, self._claim_changed)
+        self.devices.rails = lambda networks: rail_claims(networks, self._cache.network_profiles)
+        self._cache = ClusterCache(
+            self._jobs.objects,
+            self._pods.objects,
+            drained=self._inventory.drained,
+            gpu_resources=self._inventory.gpu_resources,
+            device_notes=self._inventory.notes,
+        )
         self.status_writer = StatusWriter(api, GANG_JOBS, self._jobs.objects, may_act)
-        self._pod_startup = PodStartup(self.status_writer)
-        self._binder = Binder(api, may_act)
+        self._pod_startup, self._startup_times = PodStartup(self.status_writer), StartupReport(self.status_writer)
+        self.placeholders = Placeholders(api, may_act)
+        self._binder = Binder(api, may_act, self.devices, self.placeholders.clear)
         self.volumes = VolumeClaims(api, self._nodes.objects)
+        self.marks = MarkWriter(api, self._nodes.objects, may_act)
+        self._networks = NetworkProfiles(api, may_act, self._profiles_changed)
+        self._informers: tuple[Informer[Any], ...] = (
+            *(self._jobs, self._pods, self._nodes, self._groups, self._beta_groups),
+            *(self._networks.profiles, self._networks.attachments),
+            *(informer for informer, _ in self.devices.informers),
+        )
         attempt = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache, self.volumes)
         self._place = PodPlace(attempt, bootstrap, self._cache, compose, self._loop)
         self._runtime = GangRuntime(self._place, self._loop)
@@ -104,28 +143,67 @@ class KubernetesBackend:
             self._report_nodes_soon,
         )
         self._pod_conditions = PodConditions(api, self._pods.objects, may_act)
-        pods, groups = self._pods.objects, self._groups.objects
-        self._foreign = ForeignPods(self._binder, pods, groups, self._inventory, self._pod_conditions.update)
-        self.listener = self._runtime.listener
+        self._foreign = ForeignPods(
+            self._binder,
+            self._pods.objects,
+            GangOwners(api, may_act, self._pod_groups),
+            self._inventory,
+            self._pod_conditions.update,
+        )
+        self.devices.on_foreign_change = self._foreign.reconsider_all
+        self.logs = PodLogReader(api, self._cache.pods)
+        self.listener, self.rank_usage = self._runtime.listener, self._place.records.usage
+        self._namespaces: tuple[NamespaceQueues, ...] = ()
         self._report: Report | None = None
         self._job_watchers: tuple[JobChanged, ...] = ()
+        self.amend_status: AmendStatus = lambda job, status: status  # noqa: ARG005
+        self.pod_watcher: PodChanged = lambda before, after: None  # noqa: ARG005
+        self._fabrics_changed: Callable[[], None] = lambda: None
         self._pending_report: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Follow the cluster and write to it until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for follower in (self._jobs, self._pods, self._nodes, self.status_writer, self._pod_conditions):
+            writers = (self.status_writer, self._pod_conditions, self.marks)
+            for follower in (self._jobs, self._pods, self._nodes, *writers):
                 group.create_task(follower.run())
-            group.create_task(self._follow_optional(self._groups, POD_GROUPS))
-            group.create_task(self.volumes.run())
-            await self._follow_optional(self._claims, RESOURCE_CLAIMS)
+            group.create_task(self._groups.run_where_served())
+            group.create_task(self._beta_groups.run_where_served())
+            group.create_task(self._networks.profiles.run_where_served())
+            group.create_task(self._networks.attachments.run_where_served())
+            group.create_task(self._networks.writer.run())
+            for informer, _ in self.devices.informers:
+                group.create_task(informer.run_where_served())
+            await self.volumes.run()
+
+    @property
+    def _pod_groups(self) -> Mapping[Key, PodGroup]:
+        """Live view of the upstream PodGroups, in whatever version they are served."""
+        return ChainMap(self._beta_groups.objects, self._groups.objects)  # type: ignore[arg-type]  # it is only read
 
     async def wait_synced(self) -> None:
         """Wait until everything was listed once."""
-        for informer in (self._jobs, self._pods, self._nodes, self._claims, self._groups):
+        for informer in self._informers:
             await informer.synced.wait()
+        self._networks.judge()
+        self.devices.count_jobs()
+        self._note_volumes()
+
+    async def refresh(self) -> None:
+        """Wait until every change in the cluster from before this call is known."""
+        await asyncio.gather(*(informer.refresh() for informer in self._informers))
+        self.devices.count_jobs()
+        self._note_volumes()
+
+    def _note_volumes(self) -> None:
         for pod in self._pods.objects.values():
             self.volumes.pod_changed(None, pod)  # a pod may have been listed before its GangJob
+
+    @property
+    def is_writing(self) -> bool:
+        """True while pods are being created, bound or deleted, or a change of a job is not on its object yet."""
+        has_unwritten = self.status_writer.has_unwritten(sys.maxsize) or self.marks.has_unwritten
+        return self._binder.is_busy or has_unwritten
 
     @property
     def jobs(self) -> list[CustomObject]:
@@ -141,15 +219,31 @@ class KubernetesBackend:
         """Current pods, which change with the cluster."""
         return self._pods.objects
 
+    @property
+    def nodes(self) -> Mapping[Key, Node]:
+        """Current nodes as objects, which change with the cluster."""
+        return self._nodes.objects
+
+    @property
+    def gpu_resources(self) -> Mapping[str, str]:
+        """Live view of the resource of the GPUs of each node that has some."""
+        return self._inventory.gpu_resources
+
     async def wait_until_current(self, namespace: str) -> None:
         """Wait until `jobs` has all changes in a namespace from before this call. Raises ApiError."""
         await self._jobs.wait_until_current(namespace)
 
-    def restrict_by_volumes(self, namespace: str, spec: JobSpec) -> JobSpec:
-        """Return a job's spec with the labels that its claims require of nodes; from a thread. Raises RequestError."""
-        if not spec.volumes:
+    def restrict_by_cluster(self, namespace: str, spec: JobSpec) -> JobSpec:
+        """Return a job's spec with what its claims and its fabric need of nodes; from a thread. Raises RequestError."""
+        spec = with_rail_devices(spec, self._cache.network_profiles)
+        if not (spec.volumes or self.devices.has_claims(namespace, spec)):
             return spec
-        return asyncio.run_coroutine_threadsafe(self.volumes.restrict(namespace, spec), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._restrict(namespace, spec), self._loop).result()
+
+    async def _restrict(self, namespace: str, spec: JobSpec) -> JobSpec:
+        spec = await self.devices.count(namespace, await self.volumes.restrict(namespace, spec))
+        self._report_nodes()  # the core knows what nodes have of its devices before it gets the job
+        return spec
 
     @property
     def cluster(self) -> Cluster:
@@ -159,13 +253,17 @@ class KubernetesBackend:
     def write_status(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
         """Write a job's status to its object, now or, without `soon`, at a convenient time."""
         if not is_foreign_gang(name):
-            self.status_writer.update(object_names.key_of(name), self._pod_startup.amend(name, status), soon=soon)
+            status = self.amend_status(name, self._pod_startup.amend(name, status))
+            self.status_writer.update(object_names.key_of(name), status, soon=soon)
         elif message := status.get("message"):
             self._foreign.explain(name, message)
 
-    def watch_jobs(self, *watchers: JobChanged) -> None:
-        """Call the watchers for each GangJob, and then for every change."""
-        self._job_watchers = watchers
+    def watch_jobs(self, *watchers: JobChanged, fabrics_changed: Callable[[], None] = lambda: None) -> None:
+        """Call the watchers for each GangJob, and then for every change.
+
+        `fabrics_changed` is called when nodes have come to a fabric, or left it, by a network profile.
+        """
+        self._job_watchers, self._fabrics_changed = watchers, fabrics_changed
         for job in self.jobs:
             self._tell_watchers(None, job)
 
@@ -174,15 +272,17 @@ class KubernetesBackend:
 
         Called before `open`, and before free capacity is read.
         """
-        pods, groups = self._pods.objects, self._groups.objects
-        gangs = find_bound_gangs(pods.values(), groups, self._inventory, self._foreign.new_id)
+        pods = self._pods.objects
+        gangs = find_bound_gangs(
+            pods.values(), self._pod_groups, self._inventory, self._foreign.new_id, self._foreign.lookup
+        )
         self._foreign.adopt(gangs)
         self._inventory.adopt(pod for gang in gangs for pod in gang.pods)
         return gangs
 
     def set_policy(self, policy: Rules) -> None:
-        """Set what the policy says of pods, and the topology levels, for which PodGroups ask by node labels."""
-        self.bootstrap.security = policy.pods.security
+        """Set what the policy says of pods and namespaces, and the topology levels that PodGroups ask for by labels."""
+        self.bootstrap.security, self._namespaces = policy.pods.security, policy.namespaces
         if policy.topology != self._inventory.topology:
             self._inventory.topology = policy.topology
             self._foreign.reconsider_all()
@@ -219,10 +319,10 @@ class KubernetesBackend:
         """Do nothing: logs are deleted with the pods."""
 
     def lines(self, query: LogQuery) -> Iterator[LogLine]:
-        return pod_logs.lines(self._cache.pods, query, self._fetch_log)
+        return self.logs.lines(query)
 
     def follow(self, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
-        return pod_logs.follow(self._cache.pods, query, self._fetch_log, ended)
+        return self.logs.follow(query, ended)
 
     def metrics(self, job: str) -> Iterator[dict[str, Any]]:
         newest = self._place.progress(job)
@@ -232,7 +332,7 @@ class KubernetesBackend:
         return self._place.progress(job)
 
     def stacks(self, job: str, generation: int) -> Stacks | None:
-        return None
+        return self._place.records.stacks(job, generation)
 
     def exec_command(self, gang: str, node: str) -> tuple[str, ...]:
         key = find_newest_pod(self._cache.pods, gang, node)
@@ -245,29 +345,10 @@ class KubernetesBackend:
             "mount the PersistentVolumeClaim into a pod, and: kubectl cp POD:PATH DIRECTORY",
         )
 
-    def measure_usage(self) -> UsageSample:
-        return UsageSample(0)  # `kubectl top pod` shows it where the cluster has metrics
-
     def backend_metrics(self) -> tuple[Metric, ...]:
-        last_s = (self._jobs.last_event_s, self._pods.last_event_s, self._nodes.last_event_s)
-        now_s, names = self._loop.time(), ("gangjobs", "pods", "nodes")
-        silence_s = {name: min(now_s - time_s, MAX_SILENCE_S) for name, time_s in zip(names, last_s, strict=True)}
-        requests = {str(permission): float(count) for permission, count in self._api.requests.items()}
-        binds = dict(self._binder.binds)
-        return (
-            Metric("ganger_api_requests", "Requests to the API server.", "counter", "request", requests),
-            Metric("ganger_pod_binds", "Pod bindings by outcome.", "counter", "outcome", binds),
-            Metric("ganger_watch_silence_seconds", "Since a watch was heard.", "gauge", "resource", silence_s),
-        )
-
-    def lose_node(self, name: str) -> None:
-        raise NotSupported(f"{name} belongs to the cluster, which alone decides whether it is lost", _TRY_VIRTUAL_NODES)
-
-    def remove_node(self, name: str) -> None:
-        """Do nothing: the node belongs to the cluster."""
-
-    def return_node(self, name: str) -> None:
-        raise NotSupported(f"{name} returns when the cluster reports it Ready", f"kubectl describe node {name}")
+        last_s = {"gangjobs": self._jobs.last_event_s, "pods": self._pods.last_event_s}
+        last_s["nodes"] = self._nodes.last_event_s
+        return kubernetes_metrics(self._api, dict(self._binder.binds), last_s, self._loop.time())
 
     def close(self) -> None:
         self._call_in_loop(self._close)
@@ -291,6 +372,7 @@ class KubernetesBackend:
     def _close(self) -> None:
         if self._pending_report is not None:
             self._pending_report.cancel()
+        self._networks.close()
         self._health.close()
         self._report = None
         self._foreign.close()
@@ -299,25 +381,38 @@ class KubernetesBackend:
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         self._inventory.pod_changed(before, after)
-        self._report_drain(after)
+        self.devices.pod_changed(before, after)
+        self.placeholders.pod_changed(before, after)
+        self._report_eviction(before, after)
         self._place.pod_changed(before, after)
         self.volumes.pod_changed(before, after)
         self._pod_startup.pod_changed(before, after)
+        self._startup_times.pod_changed(before, after)
         self._foreign.pod_changed(before, after)
+        self.pod_watcher(before, after)
         self._report_nodes_soon()
 
-    def _report_drain(self, pod: Pod | None) -> None:
-        """Report at once that a node is drained: the processes of the evicted pod end soon, as if they had failed."""
-        if pod is None or self._report is None or object_names.mark(pod) is None:
+    def _report_eviction(self, before: Pod | None, after: Pod | None) -> None:
+        """Report at once that a pod is evicted, or a node drained: the processes end soon, as if they had failed."""
+        if after is None or self._report is None or object_names.mark(after) is None:
             return
-        if (drain := self._inventory.drain_of(pod)) is not None:
+        drain, eviction = self._inventory.drain_of(after), self._place.eviction(before, after)
+        if drain is not None:
             self._report_nodes()
-            self._report(drain)
+        if events := [event for event in (drain, eviction) if event is not None]:
+            self._report(*events)  # together: the drain has no deadline, and the eviction that of the pod
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         self._inventory.node_changed(before, after)
         self._health.node_changed(before, after)
+        self.marks.node_changed(before, after)
         self._report_nodes_soon()
+
+    def _profiles_changed(self, in_force: tuple[NetworkProfile, ...], fabrics: tuple[NodeFabric, ...]) -> None:
+        self._cache.network_profiles = in_force
+        self._inventory.set_fabrics(fabrics)
+        if (reported := self._report_nodes()) is not None:
+            reported.add_done_callback(lambda _: self._call_in_loop(self._fabrics_changed))
 
     def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         self._inventory.claim_changed(before, after)
@@ -326,26 +421,15 @@ class KubernetesBackend:
     def _group_changed(self, before: PodGroup | None, after: PodGroup | None) -> None:
         self._foreign.group_changed(before, after)
 
-    async def _follow_optional(self, informer: Informer[T], resource: Resource[T]) -> None:
-        """Follow a resource that not every server has; check for it from time to time."""
-        failures = 0
-        while True:
-            try:
-                if resource.plural in await self._api.list_resources(resource.group, resource.version):
-                    await informer.run()
-            except ApiError as error:
-                failures += 1
-                _log.warning("cannot find out whether the server has %s: %s", resource.plural, error)
-                await asyncio.sleep(backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S))
-            else:
-                informer.synced.set()
-                await asyncio.sleep(OPTIONAL_CHECK_S)
-
     def _job_changed(self, before: CustomObject | None, after: CustomObject | None) -> None:
         self.volumes.job_changed(before, after)
+        self.devices.job_changed(before, after)
+        if self._inventory.job_changed(before, after):
+            self._report_nodes_soon()
         if after is None and before is not None:
             self.status_writer.forget(before.metadata.key)
-            self._pod_startup.forget(object_names.id_of(before.metadata.key))
+            for startup in (self._pod_startup, self._startup_times):
+                startup.forget(object_names.id_of(before.metadata.key))
         self._tell_watchers(before, after)
 
     def _tell_watchers(self, before: CustomObject | None, after: CustomObject | None) -> None:
@@ -356,14 +440,14 @@ class KubernetesBackend:
         if self._report is not None and self._pending_report is None:
             self._pending_report = self._loop.call_later(COLLECT_S, self._report_nodes)
 
-    def _report_nodes(self) -> None:
-        """Report changes of nodes to the core."""
+    def _report_nodes(self) -> Future[int] | None:
+        """Report changes of nodes to the core; return None if there are none, else the result."""
         self._pending_report = None
-        if self._report is None:
-            return
-        if events := self._inventory.events():
-            self._report(*events)
-            self._update_cache(events)
+        if self._report is None or not (events := self._inventory.events()):
+            return None
+        reported = self._report(*events)
+        self._update_cache(events)
+        return reported
 
     def _report_foreign(self, event: Event, *more: Event) -> Future[int]:
         """Report events of foreign pods together with the resulting changes of nodes.
@@ -371,6 +455,13 @@ class KubernetesBackend:
         A pod may still use what its gang released or was to have, so nothing may be placed there in between.
         """
         assert self._report is not None  # noqa: S101  # only an open backend has foreign gangs
+        if isinstance(event, Submitted):
+            try:
+                event = Submitted(job=in_queue_of_namespace(event.job, self._namespaces))
+            except RequestError as error:
+                refused = Future[int]()
+                refused.set_exception(error)
+                return refused
         freed = [node for each in (event, *more) if isinstance(each, Cleared) for node in each.nodes]
         self._inventory.note_freed(freed)
         node_events = self._inventory.events() if freed or isinstance(event, StopRequested) else []
@@ -394,19 +485,6 @@ class KubernetesBackend:
                 self._cache.unreachable.pop(node, None)
             self._place.lose(node)
             self._foreign.lose(node)
-
-    def _fetch_log(self, pod: Key, since: str) -> str:
-        """Fetch a pod's log for a reader on another thread."""
-        query = {"container": CONTAINER, "timestamps": "true"} | ({"sinceTime": since} if since else {})
-        fetch = self._api.text(ObjectRef(PODS, pod.namespace, pod.name, "log"), query)
-        try:
-            return asyncio.run_coroutine_threadsafe(fetch, self._loop).result(FETCH_TIMEOUT_S)
-        except ApiError as error:
-            if error.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND):
-                return ""  # its container has not started yet, or is gone
-            raise pod_logs.LogUnavailableError(str(error)) from None
-        except TimeoutError:
-            raise pod_logs.LogUnavailableError(f"no log of {pod.name} within {FETCH_TIMEOUT_S:.0f} s") from None
 
     def _call_in_loop(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Call something on the event loop, unless the loop has ended."""

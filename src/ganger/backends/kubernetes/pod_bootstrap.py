@@ -10,7 +10,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.pod_template import CERTIFICATE_FILE, LISTENER_FILE, PodSettings, owner_reference
 from ganger.kubeapi.api_client import ApiClient
+from ganger.kubeapi.objects import Key
 from ganger.kubeapi.resources import CONFIG_MAPS, SECRETS
 from ganger.model.decision import Start
 from ganger.model.policy import RESTRICTED
@@ -38,13 +39,16 @@ class PodBootstrap:
     """Creates the bootstrap objects. launcher: path of its zipapp; image: default image of jobs.
 
     Attributes:
+        image: the default image.
         security: Pod Security Standard of the pods of jobs, by the policy in force.
+        fetched: GangJobs whose code was fetched, and is in the controller's store: their launchers receive it.
     """
 
     security = RESTRICTED
+    fetched: Container[Key] = frozenset()
 
     def __init__(self, api: ApiClient, launcher: Path, endpoint: LauncherEndpoint, image: str) -> None:
-        self._api, self._endpoint, self._image = api, endpoint, image
+        self._api, self._endpoint, self.image = api, endpoint, image
         self._launcher = launcher.read_bytes()
         self._config_map = f"ganger-launcher-{hashlib.sha256(self._launcher).hexdigest()[:_HASH_DIGITS]}"
         self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}
@@ -53,7 +57,7 @@ class PodBootstrap:
     def settings(self, gang: str) -> PodSettings:
         """Return the settings for the pods of a gang."""
         identity = object_names.identity_secret(gang)
-        return PodSettings(launcher=self._config_map, identity=identity, image=self._image, security=self.security)
+        return PodSettings(launcher=self._config_map, identity=identity, image=self.image, security=self.security)
 
     def token(self, gang: str, uid: str, generation: int, node: str) -> str:
         """Return the token of the launcher of one attempt on one node, of the GangJob with this UID.

@@ -98,7 +98,7 @@ class TaskDirectory:
     def generations(self) -> list[int]:
         """Return the generations that have begun here, oldest first."""
         try:
-            return sorted(int(entry.name) for entry in os.scandir(self.path) if entry.name.isdecimal())
+            return sorted(int(entry.name) for entry in self.path.iterdir() if entry.name.isdecimal())
         except OSError:
             return []
 

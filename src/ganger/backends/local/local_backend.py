@@ -18,6 +18,7 @@ from ganger.backends.local import log_reader, stack_files
 from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.log_files import LOG
 from ganger.backends.local.machine_place import MachinePlace
+from ganger.backends.local.repair_hooks import HookRunner
 from ganger.backends.local.resource_usage import UsageSampler
 from ganger.launcher_server.connection import listen
 from ganger.launcher_server.runtime.gang_runtime import GangRuntime, Place
@@ -25,7 +26,17 @@ from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.views.service_views import Stacks
-from ganger.ports import LaunchPlanner, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, UsageSample
+from ganger.ports import (
+    LaunchPlanner,
+    LiveGeneration,
+    LogLine,
+    LogQuery,
+    Metric,
+    NotSupported,
+    RepairCall,
+    Report,
+    UsageSample,
+)
 
 REMOVE_TIMEOUT_S: Final = 10.0
 REFRESH_INTERVAL_S: Final = 0.5
@@ -44,6 +55,7 @@ class FileBackend:
         self._files, self._loop = files, loop
         self._report: Report | None = None
         self._runtime = GangRuntime(place, loop)
+        self._hooks = HookRunner(files.home / "repairs")
 
     def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         """Open the gang runtime. OSError if the launchers' socket cannot be created."""
@@ -122,6 +134,13 @@ class FileBackend:
     def return_node(self, name: str) -> None:
         raise NotSupported(f"{name} returns when it can be reached", f"ping {name}")
 
+    def cordon_node(self, name: str, *, cordoned: bool, reason: str) -> None:
+        """Do nothing: a machine has no mark for that."""
+
+    def repair_node(self, call: RepairCall) -> None:
+        if self._report is not None:
+            self._hooks.run(call, self._report)
+
     def backend_metrics(self) -> tuple[Metric, ...]:
         return ()
 
@@ -154,16 +173,22 @@ class LocalBackend(FileBackend):
     """Real processes on this machine: the implementation of `ports.Backend`, which documents the methods.
 
     cluster: the machine, or its virtual nodes.
+    nvml_library: the driver's; None: the one that is installed, if any.
     """
 
     def __init__(
-        self, files: JobFiles, cluster: Cluster, compose: LaunchPlanner, loop: asyncio.AbstractEventLoop
+        self,
+        files: JobFiles,
+        cluster: Cluster,
+        compose: LaunchPlanner,
+        loop: asyncio.AbstractEventLoop,
+        nvml_library: Path | None = None,
     ) -> None:
         # Resolved, so that a path has one spelling: ranks are found by their task directory.
         files = replace(files, home=files.home.resolve())
         self._place = MachinePlace(files, cluster, compose, loop)
         super().__init__(files, self._place, loop)
-        self._usage = UsageSampler(files, {node.name: node for node in cluster.nodes})
+        self._usage = UsageSampler(files, {node.name: node for node in cluster.nodes}, nvml_library)
 
     def start(self, start: Start, job: Job) -> None:
         super().start(start, job)

@@ -12,11 +12,9 @@ from typing import Any, Final
 
 import psutil
 
+from ganger.agent.sampling.gpu_source import GpuDriver, GpuDriverError
 from ganger.backends.local import machine_processes
 from ganger.model.cluster import gpu_type
-
-_DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""Device files of a driver, on Linux and on Linux under Windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +56,13 @@ MEMORY_NOTE: Final = "memory limits are not enforced: a rank that uses more than
 """Shown by `ganger doctor` and once in the server's log, until memory limits are enforced by cgroup."""
 
 
-def machine(jobs: Path) -> Machine:
-    """Return this machine as it is now. jobs: directory of this server's jobs, whose ranks may use GPUs."""
-    gpus = read_gpus()
+def machine(jobs: Path, nvml_library: Path | None = None) -> Machine:
+    """Return this machine as it is now.
+
+    jobs: directory of this server's jobs, whose ranks may use GPUs.
+    nvml_library: the driver's; None: the one that is installed, if any.
+    """
+    gpus = read_gpus(nvml_library)
     own_pids = (
         [pid for directory, pid in machine_processes.rank_processes() if directory.is_relative_to(jobs)] if gpus else []
     )
@@ -86,27 +88,18 @@ def available_gpus(gpus: tuple[Gpu, ...], own_pids: tuple[int, ...]) -> tuple[tu
     return tuple(gpu.index for gpu in gpus if gpu.index not in unavailable), node_type, unavailable
 
 
-def read_gpus() -> tuple[Gpu, ...]:
+def read_gpus(nvml_library: Path | None = None) -> tuple[Gpu, ...]:
     """Return every GPU of the machine in the driver's order; none without a driver."""
-    if not any(path.exists() for path in _DRIVERS):
-        return ()
-    import pynvml  # slow to load, and useless without a driver
-
+    driver = GpuDriver(nvml_library)
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError:
+        return tuple(_gpu(driver.open(), index) for index in range(driver.count()))
+    except GpuDriverError:
         return ()
     finally:
-        pynvml.nvmlShutdown()
+        driver.close()
 
 
-def _gpu(index: int) -> Gpu:
-    import pynvml
-
+def _gpu(pynvml: Any, index: int) -> Gpu:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         raw_name: Any = pynvml.nvmlDeviceGetName(handle)

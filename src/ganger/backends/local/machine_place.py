@@ -7,6 +7,8 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,14 +26,14 @@ from ganger.backends.local.start_checks import (
     write_plans,
 )
 from ganger.launcher_server.connection import Connection, Hello
-from ganger.launcher_server.generation_state import Generation
+from ganger.launcher_server.generation_state import Generation, new_generation
 from ganger.launcher_server.message_events import TAIL_LINES
 from ganger.launcher_server.rank_records import RankLog
 from ganger.launcher_server.runtime.gang_runtime import GangRuntime, NodeEnd
 from ganger.model.cluster import Cluster
-from ganger.model.decision import Cause
+from ganger.model.decision import Cause, Stop
 from ganger.model.event import Failed, NodeLost, NodeReturned, NodesListed
-from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration
+from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration, WarmPlan
 
 TAIL_BYTES: Final = 64 << 10
 _SETUP: Final = -1
@@ -86,6 +88,24 @@ class MachinePlace:
         for node in self._lost:
             generation.clear(node)
         self._begin(generation, list(generation.remaining))
+
+    def warm_up(self, generation: Generation, stop: Stop) -> list[str]:
+        if not generation.job.spec.warm or not stop.shares:
+            return []
+        start = replace(generation.start, generation=generation.number + 1, shares=stop.shares)
+        nodes = [node for node in start.nodes if node not in generation.start.nodes and node not in self._lost]
+        with suppress(CannotStartError, OSError):  # the next generation reports why it cannot start
+            plans = self._plans(new_generation(start, generation.job), nodes) if nodes else ()
+            write_plans(self._files, tuple(replace(plan, warm=_without_ranks(plan)) for plan in plans))
+            for plan in plans:
+                task = self._launchers.task(plan.gang, plan.node)
+                connection = self._runtime.connection(plan.gang, plan.node)
+                if connection is not None:
+                    connection.send("run", generation=plan.generation)
+                elif task.process is None:
+                    self._launchers.spawn(task, plan.generation)
+            return [plan.node for plan in plans]
+        return []
 
     def is_placing(self, generation: Generation) -> bool:
         return False
@@ -238,6 +258,10 @@ class MachinePlace:
             is_current = generation is not None and directory.name == str(generation.number)
             if not is_current and self._launchers.task(*key).process is None:
                 self._runtime.run(_kill_all(directory))
+
+
+def _without_ranks(plan: LaunchPlan) -> WarmPlan | None:
+    return None if plan.warm is None else replace(plan.warm, only=True)
 
 
 async def _kill_all(directory: Path) -> None:

@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from ganger.agent.sampling.bounded_call import UnansweredError
+from ganger.agent.sampling.gpu_source import GpuDriver, GpuDriverError, GpuSource
 from ganger.backends.local import machine_processes
 from ganger.backends.local.job_files import JobFiles
 from ganger.launcher_server.launcher_process import Process
@@ -23,6 +25,7 @@ CACHE_S: Final = 0.5
 STALE_S: Final = 15.0
 """A scan that is older is not used for a rate."""
 MIN_SPAN_S: Final = 0.25
+GPU_TIMEOUT_S: Final = 4.0
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _RANKS: Final = (b"GANGER_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"RANK")
@@ -51,12 +54,12 @@ class _Scan:
 class UsageSampler:
     """Measures the usage of the jobs in one state directory. Thread-safe."""
 
-    def __init__(self, files: JobFiles, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, files: JobFiles, nodes: Mapping[str, Node], nvml_library: Path | None) -> None:
         self._files, self._nodes = files, nodes
         self._lock = threading.Lock()
         self._last: _Scan | None = None
         self._use: UsageSample | None = None
-        self._gpus = _Gpus()
+        self._gpus = _Gpus(nvml_library)
 
     def measure_usage(self) -> UsageSample:
         """Return the current usage."""
@@ -122,29 +125,23 @@ def _rank(environment: list[bytes]) -> int | None:
 
 
 class _Gpus:
-    """NVML, loaded when a node has GPUs and then kept: initialization takes a second on some machines."""
+    """GPUs through the driver. One that hangs has no usage, and holds no request longer than the time-out."""
 
-    def __init__(self) -> None:
-        self._nvml: Any = None
+    def __init__(self, nvml_library: Path | None) -> None:
+        self._source = GpuSource(GpuDriver(nvml_library))
 
     def read(self, nodes: Mapping[str, Node]) -> Iterator[GpuUsage]:
         """Yield the usage of every GPU of these nodes that responds."""
         if not any(node.device_ids for node in nodes.values()):
             return
-        import pynvml
-
+        self._source.begin()
         try:
-            if self._nvml is None:
-                pynvml.nvmlInit()
-                self._nvml = pynvml
-        except pynvml.NVMLError:
+            samples = {gpu.index: gpu for gpu in self._source.result(time.monotonic() + GPU_TIMEOUT_S)}
+        except (UnansweredError, GpuDriverError):
             return
         for node in nodes.values():
             for device, index in enumerate(node.device_ids):
-                try:
-                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-                    busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
-                except pynvml.NVMLError:  # a GPU that fell off the bus must not hide the others
-                    continue
-                yield GpuUsage(node.name, device, int(busy), int(memory.used), int(memory.total))
+                gpu = samples.get(index)
+                if gpu is None or gpu.utilisation_percent is None or gpu.memory_used_bytes is None:
+                    continue  # a GPU that fell off the bus must not hide the others
+                yield GpuUsage(node.name, device, gpu.utilisation_percent, gpu.memory_used_bytes, gpu.memory_bytes or 0)

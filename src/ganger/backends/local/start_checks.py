@@ -53,7 +53,7 @@ def complete(
         replace(plan, environment=plan.environment | output, secrets=secrets, log_bytes=files.log_bytes)
         for plan in plans
     )
-    if not any(plan.agent for plan in plans):
+    if not any(plan.agent or plan.peer for plan in plans):
         return plans
     token = _agent_token(files, plans[0])
     return tuple(replace(plan, agent_address=nodes[plan.node].address, agent_token=token) for plan in plans)

@@ -28,13 +28,15 @@ GPU_SLOT: Final = "slot"
 MAX_NODES: Final = 10_000
 
 MAX_LEVELS: Final = 8
+MAX_UNITS: Final = 1_000_000_000
 MAX_PERFORMANCE: Final = 100
 
-_AMOUNT_KEYS: Final = ("gpu", "gpus", "gpu_type", "gpu_memory", "cpu", "memory", "count")
+_AMOUNT_KEYS: Final = ("gpu", "gpus", "gpu_type", "gpu_memory", "cpu", "memory", "extended", "count")
 _ATTRIBUTE_KEYS: Final = ("labels", "taints", "network", "suspicion", "performance")
 _NODE_KEYS: Final = (*_AMOUNT_KEYS, *_ATTRIBUTE_KEYS)
 _RESERVED: Final = ("name", *_NODE_KEYS, "node", "cluster")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_RESOURCE = re.compile(r"[a-z0-9][-a-z0-9.]*/[A-Za-z0-9][-A-Za-z0-9_.]*")
 _LEVEL = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NUMBER: Final = "{}"
 
@@ -91,9 +93,9 @@ def read_topology(path: Path, machine: Machine) -> Cluster:
     (`network: ib`), `suspicion: 2` and `performance: 0.9`.
 
     `gpus: 8` with `gpu_type: h100` is the same as `gpu: h100:8`; `gpu_memory: 80Gi` is the memory of each GPU, for jobs
-    that request a share of one. By default a node has no GPUs, all CPUs of the machine and an equal share of its
-    memory. `{}` in a name becomes 1, 2, 3 ... over all entries with that name. Nodes get real GPUs, in order, if the
-    machine has enough for all of them and no other type is named.
+    that request a share of one. `extended: {rdma/hca: 2}` are other resources. By default a node has no GPUs, all CPUs
+    of the machine and an equal share of its memory. `{}` in a name becomes 1, 2, 3 ... over all entries with that name.
+    Nodes get real GPUs, in order, if the machine has enough for all of them and no other type is named.
     """
     reading = _Reading(path, machine)
     entries = _entries(reading)
@@ -186,6 +188,7 @@ def _nodes(reading: _Reading, entry: CommentedMap) -> list[Node]:
         gpu_memory_bytes=_amount(reading, entry, "gpu_memory", parse_bytes) if gpus else 0,
         cpu_milli=_amount(reading, entry, "cpu", parse_cpu_milli) or reading.machine.cpu_milli,
         memory_bytes=_amount(reading, entry, "memory", parse_bytes),
+        extended=_extended(reading, entry),
         labels=_labels(reading, entry),
         taints=_strings(reading, entry, "taints", "spot"),
         networks=tuple(network.lower() for network in _strings(reading, entry, "network", "ib")),
@@ -244,6 +247,17 @@ def _labels(reading: _Reading, entry: CommentedMap) -> dict[str, str]:
     return {str(key): str(value) for key, value in labels.items()}
 
 
+def _extended(reading: _Reading, entry: CommentedMap) -> dict[str, int]:
+    value, example = entry.get("extended", {}), "write extended: {rdma/hca: 2}"
+    if not isinstance(value, dict):
+        mark = entry.lc.value("extended")
+        raise reading.error(mark, f"extended must be a mapping of names to integers, not {value!r}", example)
+    for name in value:
+        if not _RESOURCE.fullmatch(str(name)):
+            raise reading.error(value.lc.key(name), f"{name!r} is not DOMAIN/NAME", example)  # type: ignore[attr-defined]
+    return {str(name): _integer(reading, value, name) for name in value}  # type: ignore[arg-type]
+
+
 def _strings(reading: _Reading, entry: CommentedMap, key: str, example: str) -> tuple[str, ...]:
     """Return one string, or a list of them, as a tuple."""
     value = entry.get(key, [])
@@ -270,8 +284,9 @@ def _performance(reading: _Reading, entry: CommentedMap) -> int:
 
 def _integer(reading: _Reading, entry: CommentedMap, key: str, minimum: int = 0) -> int:
     value = entry[key]
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= MAX_UNITS:
         message = f"{key} must be an integer, {minimum} or more, not {value!r}"
+        message += f": at most {MAX_UNITS}" if isinstance(value, int) and value > MAX_UNITS else ""
         raise reading.error(entry.lc.value(key), message, f"write {key}: 4")
     return int(value)
 

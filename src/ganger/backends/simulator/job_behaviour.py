@@ -1,7 +1,7 @@
 """The behaviour of jobs in virtual time, as a test or a trace scripts it, and the events that follow from it."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count
@@ -50,6 +50,7 @@ class Behaviour:
     startup_ms: from the decision until the first node runs
     stagger_ms: delay from each node to the next, whatever they report; 0: all nodes report at once
     step_ms_by_gpu_type: `step_ms` on nodes with GPUs of a type, where it is another
+    speedup_by_nodes: throughput on a number of nodes, as a multiple of that which `step_ms` says, where it is another
     steps: number of steps; None: the job never ends
     checkpoint_every: steps between checkpoints, from the newest of which the next attempt resumes; 0: no checkpoints
     write_ms: time that writing such a checkpoint keeps the job from its steps; the last step needs none
@@ -57,7 +58,8 @@ class Behaviour:
     stop_ms: from a stop to the end; None: the job ignores stops and only the loss of its nodes ends it
     finish_offsets_ms: for each node, in order, how long after the first it finishes, None for never; empty: as
         `stagger_ms` says
-    quiet: no step is reported, and the newest checkpoint only when the job is stopped or loses a node
+    quiet: no step is reported, and the newest checkpoint only when the job is stopped or loses a node; from a stop on,
+        unless a user cancels it, it only saves its work
     failures: at most one for each attempt
     """
 
@@ -65,6 +67,7 @@ class Behaviour:
     stagger_ms: int = 10
     step_ms: int | Fraction = 1_000
     step_ms_by_gpu_type: Mapping[str, Fraction] = field(default_factory=dict)
+    speedup_by_nodes: Mapping[int, Fraction] = field(default_factory=dict)
     steps: int | None = 10
     checkpoint_every: int = 0
     write_ms: int = 0
@@ -74,12 +77,16 @@ class Behaviour:
     quiet: bool = False
     failures: tuple[ScriptedFailure, ...] = ()
 
-    def on(self, gpu_types: Iterable[str]) -> "Behaviour":
-        """Return the behaviour of an attempt on nodes of these types, whose ranks all wait for the slowest."""
-        if not self.step_ms_by_gpu_type:
+    def on(self, gpu_types: Collection[str]) -> "Behaviour":
+        """Return the behaviour of an attempt on nodes of these types, whose ranks all wait for the slowest.
+
+        gpu_types: one for each node
+        """
+        if not self.step_ms_by_gpu_type and not self.speedup_by_nodes:
             return self
         step_ms = max(self.step_ms_by_gpu_type.get(gpu_type, self.step_ms) for gpu_type in gpu_types)
-        return replace(self, step_ms=step_ms)
+        speedup = self.speedup_by_nodes.get(len(gpu_types))
+        return replace(self, step_ms=step_ms if speedup is None else step_ms / speedup)
 
     def ranks_up_ms(self, start: Start) -> int:
         """Return the time from a start until all ranks run."""

@@ -28,13 +28,16 @@ from ganger.backends.simulator.job_behaviour import (
 from ganger.backends.simulator.overcommit_check import Impossible, OvercommitCheck
 from ganger.model import event as e
 from ganger.model.cluster import RACK, Node
-from ganger.model.decision import Start, Stop
+from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import Job
+from ganger.model.node_health.health_event import RepairEnded
 from ganger.model.views.service_views import Stacks
-from ganger.ports import LiveGeneration, LogLine, LogQuery, Metric, Report, UsageSample
+from ganger.ports import LiveGeneration, LogLine, LogQuery, Metric, RepairCall, Report, UsageSample
 
 BEGIN_MS = 1_767_225_600_000
 """Default begin of virtual time: 2026-01-01 00:00 UTC."""
+HOOK_MS = 600_000
+"""Time that a hook takes."""
 
 
 def _never() -> bool:
@@ -64,6 +67,7 @@ class _Attempt:
     left: nodes on which processes remain
     reported: events reported so far; a new server receives them again
     hangs: some ranks are gone, and the others make no progress
+    leaving: it is stopped, to go on later, and from then on does nothing but save
     """
 
     start: Start
@@ -76,6 +80,7 @@ class _Attempt:
     reported: list[AttemptEvent] = field(default_factory=list)
     hangs: bool = False
     stopping: bool = False
+    leaving: bool = False
 
     def ran_ms(self, now_ms: int) -> int:
         """Return the time since all its ranks run; negative before."""
@@ -118,6 +123,9 @@ class VirtualCluster:
         self._checkpoints: dict[str, int] = {}
         self._report: Report = _report_to_no_server
         self._behaviour_of: Callable[[str], Behaviour] = _default_behaviour
+        self._repairs: dict[tuple[str, int, int], tuple[bool, int]] = {}
+        self.hook: Callable[[RepairCall], tuple[bool, int] | None] = _default_hook
+        """The success of a hook, and its time in ms; None: it never ends."""
 
     # -- scripting and driving -----------------------------------------------------------------------------------------
 
@@ -217,7 +225,7 @@ class VirtualCluster:
                 f"generation {before.start.generation} of {job.id} is on {before.left}: too early for {start}"
             )
         behaviour = self._behaviours.get(job.id) or self._behaviour_of(job.id)
-        behaviour = behaviour.on(self._nodes[node].gpu_type for node in start.nodes)
+        behaviour = behaviour.on([self._nodes[node].gpu_type for node in start.nodes])
         first_step = self._checkpoints.get(job.id, 0)
         left = [node for node in start.nodes if node not in self._down]
         self._attempts[job.id] = attempt = _Attempt(
@@ -241,7 +249,7 @@ class VirtualCluster:
         behaviour = attempt.behaviour
         if behaviour.stop_ms is None:
             return
-        attempt.stopping = True
+        attempt.stopping, attempt.leaving = True, behaviour.quiet and stop.cause is not Cause.USER
         ends_ms = self._now_ms + behaviour.stop_ms
         self._report_newest_checkpoint(attempt)
         step = attempt.step(self._now_ms)
@@ -322,6 +330,25 @@ class VirtualCluster:
         """Bring a node back now, at the server's request."""
         self._plan(self._now_ms, lambda: self._restore(name))
 
+    def cordon_node(self, name: str, *, cordoned: bool, reason: str) -> None:
+        """Do nothing: only the server reads the marks of its nodes."""
+
+    def repair_node(self, call: RepairCall) -> None:
+        """Run a hook, once, as `hook` says."""
+        identity = (call.node, call.repair, call.begun_ms)
+        if identity in self._repairs:
+            has_succeeded, at_ms = self._repairs[identity]
+        elif (end := self.hook(call)) is not None:
+            has_succeeded, at_ms = end[0], self._now_ms + end[1]
+            self._repairs[identity] = has_succeeded, at_ms
+        else:
+            return  # it never ends
+        ended = RepairEnded(node=call.node, repair=call.repair, has_succeeded=has_succeeded)
+        self._plan(max(self._now_ms, at_ms), partial(self._report_repair, ended))
+
+    def _report_repair(self, ended: RepairEnded) -> None:
+        self._report(ended)
+
     def close(self) -> None:
         """Detach from the server; the cluster goes on."""
         self._report = _report_to_no_server
@@ -335,7 +362,7 @@ class VirtualCluster:
             self._plan(attempt.began_ms + after_ms, partial(self._continue, attempt, events))
 
     def _continue(self, attempt: _Attempt, events: tuple[AttemptEvent, ...]) -> None:
-        if attempt.left and not attempt.hangs:
+        if attempt.left and not attempt.hangs and not attempt.leaving:
             for event in events:
                 self._happen(attempt, event)
             self._plan_next_events(attempt)
@@ -387,7 +414,8 @@ class VirtualCluster:
             self._report(e.NodeLost(node=node, detail="the node was made to fail"))
 
     def _leave(self, attempt: _Attempt, nodes: tuple[str, ...]) -> None:
-        attempt.left = [node for node in attempt.left if node not in nodes]
+        gone = frozenset(nodes)
+        attempt.left = [node for node in attempt.left if node not in gone]
         for node in nodes:
             self._overcommit_check.leave(attempt.job.id, node)
 
@@ -442,6 +470,10 @@ class VirtualCluster:
         if loop is not None and loop.next_wake_ms is not None:
             times_ms.append(loop.next_wake_ms)
         return min(times_ms, default=None)
+
+
+def _default_hook(call: RepairCall) -> tuple[bool, int]:  # noqa: ARG001 - every hook succeeds
+    return True, HOOK_MS
 
 
 def _default_behaviour(job: str) -> Behaviour:  # noqa: ARG001 - every job behaves alike

@@ -13,6 +13,7 @@ from ganger import settings
 
 _OPTIONS: Final = (
     *("kubeconfig", "context", "namespace", "launcher_address", "image", "git_image", "node_lost_after", "listen"),
+    "store",
 )
 
 
@@ -43,6 +44,11 @@ _OPTIONS: Final = (
     "after which Kubernetes evicts its pods).",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Serve the REST API there too, over TLS, to clients with a token.")
+@click.option(
+    "--store",
+    metavar="DIRECTORY|URL",
+    help="Durable store of events and of logs of ended ranks: a directory, or s3://BUCKET/FOLDER (default: none).",
+)
 def controller_command(**values: str | int | None) -> NoReturn:
     """Run the controller of a Kubernetes cluster in the foreground.
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -12,6 +12,9 @@ from ganger import settings
 from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.print_output import show_json, show_prose
+
+if TYPE_CHECKING:
+    from ganger.cli.admin.cluster_doctor import ClusterReader
 
 CANNOT: Final = 5
 _SEEDS: Final = ("1", "2")
@@ -28,10 +31,15 @@ _SEEDS: Final = ("1", "2")
 )
 @output_option
 def doctor_command(seq: int | None, output: str) -> int:
-    """Check this machine and the server, with a repair for each fault.
+    """Check this machine and the server, or with --context a cluster, with a repair for each fault.
 
-    Changes nothing without --restore-to, and needs no network. Exit code 1 means that it found a fault.
+    Of a cluster it reads what your permissions allow: what ganger installs there, the controller, the nodes' GPUs,
+    images that cannot be pulled, and the clock. It changes nothing without --restore-to. Exit code 1 means that it
+    found a fault.
     """
+    target = click.get_current_context().find_root().obj or {}
+    if target.get("context") is not None:
+        return _examine_cluster(target, seq, output)
     options = [] if seq is None else ["--restore-to", str(seq)]
     run = subprocess.run([*_server_program("doctor"), *options], stdout=subprocess.PIPE, check=False)
     if run.returncode == CANNOT and not run.stdout:
@@ -40,12 +48,30 @@ def doctor_command(seq: int | None, output: str) -> int:
         checks: list[dict[str, Any]] = json.loads(run.stdout)
     except ValueError:
         raise Problem("the check failed itself; its error is above", "ganger server logs", CANNOT) from None
+    _report(checks, output)
+    return run.returncode
+
+
+def _examine_cluster(target: dict[str, Any], seq: int | None, output: str) -> int:
+    """Check the cluster of a context, and return the exit code."""
+    from ganger.cli.admin.cluster_doctor import examine
+    from ganger.cli.jobs.run_submit_wait import connect
+
+    if seq is not None:
+        raise Problem(
+            "--restore-to is about the event log of this machine's server: a cluster has none", "ganger doctor"
+        )
+    checks = list(examine(cast("ClusterReader", connect().link), str(target["context"])))
+    _report(checks, output)
+    return 0 if all(check["ok"] for check in checks) else 1
+
+
+def _report(checks: list[dict[str, Any]], output: str) -> None:
     if output == "json":
         show_json(checks)
-    else:
-        for check in checks:
-            _show(check)
-    return run.returncode
+        return
+    for check in checks:
+        _show(check)
 
 
 @click.command("replay")

@@ -7,7 +7,7 @@ import click
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import DURATION, output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import Column, current_time_ms, format_age, say, shell_quote, show, show_rows
 from ganger.cli.times import STATES
 from ganger.client import Client, ClientError

@@ -8,7 +8,8 @@ from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.jobs.submit_request import build_request
 from ganger.cli.options import CPUS, GPUS, POSITIVE_DURATION, SIZE, output_option
-from ganger.cli.output.messages import count, period_text, start_range_text
+from ganger.cli.output.messages import period_text, start_range_text
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
@@ -17,6 +18,7 @@ from ganger.cli.output.print_output import (
     show_json,
     show_table,
 )
+from ganger.cli.output.top_view import fragmentation_lines
 from ganger.model.units import (
     HOUR_MS,
     format_cpu,
@@ -100,6 +102,8 @@ def _show_sizes(fit: Record) -> None:
         limit = f"{format_node_time(row['limit_ms'])} in {format_period(row['per_ms'])} in queue {row['queue']}"
         used, running, left = (f"{ms / HOUR_MS:g}" for ms in (row["used_ms"], row["running_ms"], left_ms))
         show(f"{fit['user']} may use {limit}: {used} used, {running} for running jobs, {left} left")
+    for line in fragmentation_lines(fit["fragmentation"]):
+        show(line)
     best = max(fit["items"], key=lambda size: (size["nodes"] > 0, size["nodes"] * size["gpus"]), default=None)
     if best is not None and best["nodes"]:
         show(f"largest: ganger run {best['flags']} -- ...")

@@ -7,9 +7,10 @@ from typing import Any, Final
 import click
 
 from ganger.cli import completions
+from ganger.cli.cluster.node_repair import health_command, history_command, repair_command, retire_command
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import DURATION, POSITIVE_DURATION, output_option
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
@@ -49,12 +50,18 @@ reason_option = click.option("--reason", default="", help="Reason, recorded in t
 @output_option
 @click.pass_context
 def node_command(ctx: click.Context, output: str) -> None:
-    """List, cordon, uncordon and drain nodes, and plan their maintenance.
+    """List, cordon, uncordon, drain and repair nodes, and plan their maintenance.
 
     Lists the nodes in topology order without a subcommand.
     """
     if ctx.invoked_subcommand is None:
         _show(connect().nodes(), output)
+
+
+node_command.add_command(health_command)
+node_command.add_command(history_command)
+node_command.add_command(repair_command)
+node_command.add_command(retire_command)
 
 
 @node_command.command("ls")
@@ -121,7 +128,10 @@ def fail_command(names: tuple[str, ...], output: str) -> None:
 @nodes_argument
 @output_option
 def return_command(names: tuple[str, ...], output: str) -> None:
-    """Return nodes that `ganger node fail` made fail. Cordoned nodes stay cordoned."""
+    """Return nodes to service: those held for their health after a test, those that `ganger node fail` made fail.
+
+    Nodes that a user cordoned stay cordoned.
+    """
     client = connect()
     _show_changed([client.return_node(name) for name in names], output)
 

@@ -8,7 +8,7 @@ import click
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import output_option, read_text_file
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
@@ -19,6 +19,7 @@ from ganger.cli.output.print_output import (
     show_rows,
     show_table,
 )
+from ganger.model.units import HOUR_MS
 
 Record = dict[str, Any]
 
@@ -33,6 +34,14 @@ _VERSIONS: Final = (
     Column("CHANGES", folds=True),
 )
 _POSITIONS: Final = (Column("JOB"), Column("QUEUE"), Column("POSITION NOW", right=True), Column("THEN", right=True))
+_IDLE: Final = (
+    Column("JOB"),
+    Column("USER"),
+    Column("QUEUE"),
+    Column("IDLE AT"),
+    Column("GPU-HOURS", right=True),
+    Column("LATER"),
+)
 
 file_argument = click.argument("file", type=click.Path(), required=False)
 version_option = click.option(
@@ -99,6 +108,9 @@ def dry_run_command(file: str | None, version: int | None, output: str) -> None:
 
     Lists the jobs that would start instead of staying pending, those that would stay pending instead of starting, and
     those whose position in the queue would change. The cycle is planned on a copy: nothing changes.
+
+    Rules for idle jobs that are new or changed are tried on the recorded work of the GPUs in the last week: lists the
+    jobs that they would have suspended or stopped, and the GPU-hours that these held without work after that.
     """
     trial = connect().try_policy(_proposal(file, version))
     if output == "json":
@@ -107,6 +119,7 @@ def dry_run_command(file: str | None, version: int | None, output: str) -> None:
     _show_changes(trial)
     _show_stranded(trial["stranded"])
     _say_warnings(trial["warnings"])
+    _show_idle(trial["idle"])
     show(f"would start: {_names(trial['starts'])}")
     show(f"would stay pending: {_names(trial['stays_pending'])}")
     if not trial["moved"]:
@@ -211,6 +224,26 @@ def _show_stranded(jobs: list[Record]) -> None:
 def _say_warnings(warnings: list[Record]) -> None:
     for warning in warnings:
         say(f"warning: {warning['sentence']}; the document is valid nevertheless", fg="yellow")
+
+
+def _show_idle(idle: Record | None) -> None:
+    """Show which jobs new rules for idle jobs would have ended."""
+    if idle is None:
+        return
+    for queue in idle["queues"]:
+        show(queue["sentence"])
+    if idle["jobs"]:
+        show_table(_IDLE, [_idle_cells(job) for job in idle["jobs"][:SHOWN]], "")
+    if len(idle["jobs"]) > SHOWN:
+        show(f"and {len(idle['jobs']) - SHOWN} more: -o json shows them")
+    for note in idle["notes"]:
+        show(note)
+
+
+def _idle_cells(job: Record) -> tuple[str, ...]:
+    hours = f"{job['gpu_ms'] / HOUR_MS:,.2f}"
+    later = "had work again" if job["is_active_again"] else "-"
+    return job["job"], job["user"], job["queue"], format_time(job["at_ms"], current_time_ms()), hours, later
 
 
 def _change(change: Record) -> str:

@@ -1,6 +1,7 @@
 """`ganger queue`: queues with their quota, borrowing, lending and usage."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -9,16 +10,27 @@ from ganger.cli import completions
 from ganger.cli.bulk import for_each_name
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import CheckedText, output_option, parse_positive_duration_ms, parse_priority
-from ganger.cli.output.messages import count
-from ganger.cli.output.print_output import Column, shell_quote, show, show_json, show_json_array, show_table
+from ganger.cli.output.messages import idle_text
+from ganger.cli.output.plural import count
+from ganger.cli.output.print_output import (
+    Column,
+    current_time_ms,
+    shell_quote,
+    show,
+    show_json,
+    show_json_array,
+    show_table,
+)
 from ganger.cli.output.queue_tree import indent_name, tree_rows
 from ganger.client import Client, ClientError
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, is_period
 from ganger.model.units import (
+    EPHEMERAL_STORAGE,
     HOUR_MS,
     format_bytes,
     format_cpu,
     format_duration,
+    format_extended,
     format_node_time,
     format_period,
     parse_bytes,
@@ -34,6 +46,7 @@ COLUMNS: Final = (
     Column("GPUS"),
     Column("CPUS", spare=True),
     Column("MEMORY", spare=True),
+    Column("OTHERS", spare=True),
     Column("FAIR SHARE", right=True),
     Column("QUOTA LEFT", right=True),
     Column("BORROWING LIMIT", right=True, spare=True),
@@ -88,6 +101,16 @@ def _gpus(text: str) -> int | dict[str, int | None] | None:
     return {kind.lower(): _or_none(_count)(count)} if kind else _or_none(_count)(count)
 
 
+def _extended(text: str) -> dict[str, int | None]:
+    """Parse `rdma/hca:8`, or `ephemeral-storage:2Ti`."""
+    name, _, number = text.rpartition(":")
+    if name == EPHEMERAL_STORAGE:
+        return {name: _or_none(parse_bytes)(number)}
+    if not all(name.partition("/")):
+        raise ValueError(f"{text!r} is not an amount of a resource: write its name and a number, rdma/hca:8")
+    return {name: _or_none(_count)(number)}
+
+
 def _weight(text: str) -> int:
     if not 1 <= _count(text) <= MAX_WEIGHT:
         raise ValueError(f"{text!r} is not a weight: write a number from 1 to {MAX_WEIGHT}")
@@ -98,12 +121,15 @@ _FIGURES: Final = {
     "gpus": ("nominal", "gpus", _gpus),
     "cpu": ("nominal", "cpu_milli", _or_none(parse_cpu_milli)),
     "memory": ("nominal", "memory_bytes", _or_none(parse_bytes)),
+    "extended": ("nominal", "extended", _extended),
     "borrow_gpus": ("borrowing", "gpus", _gpus),
     "borrow_cpu": ("borrowing", "cpu_milli", _or_none(parse_cpu_milli)),
     "borrow_memory": ("borrowing", "memory_bytes", _or_none(parse_bytes)),
+    "borrow_extended": ("borrowing", "extended", _extended),
     "lend_gpus": ("lending", "gpus", _gpus),
     "lend_cpu": ("lending", "cpu_milli", _or_none(parse_cpu_milli)),
     "lend_memory": ("lending", "memory_bytes", _or_none(parse_bytes)),
+    "lend_extended": ("lending", "extended", _extended),
     "max_gpus_per_user": ("user_limits", "gpus", _or_none(_count)),
     "max_jobs_per_user": ("user_limits", "jobs", _or_none(_count)),
     "max_pending_per_user": ("user_limits", "pending", _or_none(_count)),
@@ -114,12 +140,14 @@ _FIGURES: Final = {
     "max_node_hours_used": ("user_limits", "node_time_used", _or_none(_node_hours_used)),
 }
 """Flag -> (part of the queue, figure in it, parser)."""
+_NAMED: Final = {_gpus: "gpu_types", _extended: "extended"}
+"""Parsers of amounts by name, and the figures that they are in."""
 
 
 def _figure(flag: str, metavar: str, help: str) -> Callable[[Command], Command]:
     name = flag.removeprefix("--").replace("-", "_")
     parse = _FIGURES[name][2]
-    return click.option(flag, metavar=metavar, type=CheckedText(metavar, parse), multiple=parse is _gpus, help=help)
+    return click.option(flag, metavar=metavar, type=CheckedText(metavar, parse), multiple=parse in _NAMED, help=help)
 
 
 @click.group("queue", invoke_without_command=True)
@@ -130,8 +158,8 @@ def queue_command(ctx: click.Context, output: str) -> None:
 
     Lists the queues without a subcommand. Queues form a tree below `root`; the queue of a job that names none is
     `default`. QUOTA LEFT is the number of GPUs that a queue may still use from its own quota and what other queues
-    lend it; `ganger fit` shows which GPUs are free. GPUS, CPUS and MEMORY are use and quota, FAIR SHARE the GPUs
-    that its weight entitles it to, BORROWING LIMIT and LENDING LIMIT those beyond the quota and lent at most, USER
+    lend it; `ganger fit` shows which GPUs are free. GPUS, CPUS, MEMORY and OTHERS are use and quota, FAIR SHARE the
+    GPUs that its weight entitles it to, BORROWING LIMIT and LENDING LIMIT those beyond the quota and lent at most, USER
     LIMITS those of each user.
     """
     if ctx.invoked_subcommand is None:
@@ -151,6 +179,9 @@ def _show(output: str) -> None:
         show_json_array(rows)
     else:
         show_table(COLUMNS, [queue_cells(row, depth) for depth, row in tree_rows(rows)], "no queues")
+        for row in rows:
+            for job in row["idle"]:
+                show(f"{job['job']} in queue {row['name']}: {idle_text(job, current_time_ms())}")
 
 
 @queue_command.command("set")
@@ -162,12 +193,15 @@ def _show(output: str) -> None:
 @_figure("--gpus", "[TYPE:]N", "Guaranteed GPUs; repeat it for several GPU types.")
 @_figure("--cpu", "N", "Guaranteed CPUs.")
 @_figure("--memory", "SIZE", "Guaranteed memory.")
+@_figure("--extended", "NAME:N", "Guaranteed amount of another resource of nodes, such as rdma/hca:8; may be repeated.")
 @_figure("--borrow-gpus", "[TYPE:]N", "GPUs it may borrow beyond its quota while others leave them idle.")
 @_figure("--borrow-cpu", "N", "CPUs it may borrow.")
 @_figure("--borrow-memory", "SIZE", "Memory it may borrow.")
+@_figure("--borrow-extended", "NAME:N", "Amount of another resource that it may borrow.")
 @_figure("--lend-gpus", "[TYPE:]N", "GPUs of its quota that others may borrow while it leaves them idle.")
 @_figure("--lend-cpu", "N", "CPUs that others may borrow.")
 @_figure("--lend-memory", "SIZE", "Memory that others may borrow.")
+@_figure("--lend-extended", "NAME:N", "Amount of another resource that others may borrow.")
 @_figure("--max-gpus-per-user", "N", "GPUs that one user may have allocated at a time.")
 @_figure("--max-jobs-per-user", "N", "Jobs that one user may have running at a time.")
 @_figure("--max-pending-per-user", "N", "Jobs that one user may have pending at a time.")
@@ -238,9 +272,9 @@ def with_figures(queue: Record, figures: Mapping[str, str | tuple[str, ...] | No
         part, figure, parse = _FIGURES[flag]
         for text in (texts,) if isinstance(texts, str) else texts or ():
             value = parse(text)
-            if parse is _gpus and isinstance(value, dict):
-                types = {**parts[part].get("gpu_types", {}), **value}
-                parts[part]["gpu_types"] = {kind: count for kind, count in types.items() if count is not None}
+            if parse in _NAMED and isinstance(value, dict):
+                amounts = {**parts[part].get(_NAMED[parse], {}), **value}
+                parts[part][_NAMED[parse]] = {kind: count for kind, count in amounts.items() if count is not None}
             else:
                 parts[part][figure] = value
     scalars = {name: queue[name] for name in ("parent", "weight", "default_time_ms") if queue.get(name) is not None}
@@ -266,6 +300,7 @@ def queue_cells(row: Record, depth: int = 0) -> tuple[str, ...]:
         f"{used['gpus']}/{_gpus_text(nominal)}",
         _used_of(used["cpu_milli"], nominal["cpu_milli"], format_cpu),
         _used_of(used["memory_bytes"], nominal["memory_bytes"], format_bytes),
+        _others_text(used, nominal["extended"]),
         str(row["fair_gpus"]),
         _figure_text(row["available"]["gpus"], str),
         _gpus_text(row["borrowing"]),
@@ -279,6 +314,15 @@ def queue_cells(row: Record, depth: int = 0) -> tuple[str, ...]:
 def _used_of(used: int, nominal: int | None, format: Any) -> str:
     """Return `used/nominal`, or `-` if both are empty."""
     return f"{format(used)}/{_figure_text(nominal, format)}" if used or nominal is not None else "-"
+
+
+def _others_text(used: Record, nominal: Mapping[str, int]) -> str:
+    """Return `rdma/hca 2/8` for each other resource that the queue has a quota of, or `-`."""
+    texts = (
+        f"{name} {_used_of(used.get(f'extended.{name}', 0), amount, partial(format_extended, name))}"
+        for name, amount in sorted(nominal.items())
+    )
+    return ", ".join(texts) or "-"
 
 
 def _figure_text(value: int | None, format: Any) -> str:

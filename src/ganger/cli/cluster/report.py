@@ -8,7 +8,7 @@ import click
 from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import output_option
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import Column, current_time_ms, format_clock, show, show_json, show_table
 from ganger.cli.times import TIME
 from ganger.model.units import format_duration

@@ -1,7 +1,7 @@
-"""`ganger top`: the cluster and its queues as a picture, and usage by rank, node or queue."""
+"""`ganger top`: the cluster and its queues as a picture, and usage by job, rank, node or queue."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import DURATION, output_option
 from ganger.cli.output.print_output import Column, align_columns, show, show_json, show_table, supports_colour
 from ganger.cli.output.queue_tree import indent_name, subtree_names, tree_rows
+from ganger.cli.output.sparkline import sparkline
 from ganger.cli.output.top_view import Line, picture_lines, plain_text, terminal_width
 from ganger.client import Client
 from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
@@ -20,7 +21,8 @@ Record = dict[str, Any]
 
 SORTS: Final[dict[str, tuple[str, ...]]] = {
     "cluster": ORDERS,
-    "jobs": ("job", "node", "cpu", "mem", "gpu"),
+    "jobs": ("job", "ranks", "cpu", "mem", "gpu", "least"),
+    "ranks": ("job", "node", "cpu", "mem", "gpu"),
     "nodes": ("node", "gpus", "cpu", "mem", "gpu"),
     "queues": ("queue", "running", "pending", "gpus", "cpu", "mem", "gpu"),
 }
@@ -34,7 +36,9 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
     "yellow": {"fg": "yellow"},
     "red": {"fg": "red"},
 }
+HISTORY_POINTS: Final = 12
 _NONE: Final = "-"
+_NOTHING: Final = "nothing runs: ganger ls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +73,19 @@ def _sort_of(view: str, sort: str | None) -> str:
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @output_option
 def top_command(view: str, sort: str | None, refresh: str, once: bool, output: str) -> None:
-    """Show a live view of the cluster and its queues, or the usage of ranks, nodes or queues.
+    """Show a live view of the cluster and its queues, or the usage of jobs, ranks, nodes or queues.
 
     Refreshes until q is pressed: left and right switch views, up and down scroll, s changes the sort key. Prints once
     with --once, with -o json, and when the output is not a terminal. CPU is in CPUs, MEM is resident memory, GPU is
-    the mean utilization of a rank's devices. Usage is only measured while it is shown.
+    the mean utilization of a rank's devices, LEAST that of the least busy rank of a job. LAST HOUR is the mean of a
+    node's GPUs, or of its CPUs where it has none, in steps of 5 minutes.
 
-    The cluster view sorts pending jobs by the order of the policy; jobs sort by job, node, cpu, mem, gpu; nodes by
-    node, gpus, cpu, mem, gpu; queues by queue, running, pending, gpus, cpu, mem, gpu.
+    The cluster view sorts pending jobs by the order of the policy; jobs sort by job, ranks, cpu, mem, gpu, least; ranks
+    by job, node, cpu, mem, gpu; nodes by node, gpus, cpu, mem, gpu; queues by queue, running, pending, gpus, cpu, mem,
+    gpu.
     """
     by = _sort_of(view, sort)
     client = connect()
-    views = {"cluster": ORDERS} if client.context is not None else SORTS  # usage is not measured in a cluster
     if output == "json":
         show_json(_fetch(client, view, by))
     elif once or not supports_colour(sys.stdout):
@@ -89,7 +94,7 @@ def top_command(view: str, sort: str | None, refresh: str, once: bool, output: s
         from ganger.cli.output.live_screen import watch
 
         pause_s = max(0.5, parse_duration_ms(refresh) / 1000)
-        watch(views, (view, by), pause_s, lambda view, by, width: _lines(client, view, by, width))
+        watch(SORTS, (view, by), pause_s, lambda view, by, width: _lines(client, view, by, width))
 
 
 def _show_once(client: Client, view: str, by: str) -> None:
@@ -124,9 +129,11 @@ def _fetch(client: Client, view: str, by: str) -> Record:
     if view == "cluster":
         return client.overview(by)
     samples = client.samples()
-    if view == "jobs":
+    if view in ("jobs", "ranks"):
         return samples
-    return samples | ({"nodes": client.nodes()} if view == "nodes" else {"queues": client.queues()})
+    if view == "queues":
+        return samples | {"queues": client.queues()}
+    return samples | {"nodes": client.nodes(), "telemetry": client.telemetry(points=HISTORY_POINTS)}
 
 
 Rows = list[tuple[Record, tuple[str, ...]]]
@@ -134,7 +141,7 @@ Rows = list[tuple[Record, tuple[str, ...]]]
 
 
 def _table(data: Record, view: str, by: str) -> UsageTable:
-    return {"jobs": _jobs, "nodes": _nodes, "queues": _queues}[view](data, by)
+    return {"jobs": _jobs, "ranks": _ranks, "nodes": _nodes, "queues": _queues}[view](data, by)
 
 
 def _sorted(rows: Rows, view: str, by: str) -> list[tuple[str, ...]]:
@@ -146,13 +153,34 @@ def _sorted(rows: Rows, view: str, by: str) -> list[tuple[str, ...]]:
 
 def _jobs(data: Record, by: str) -> UsageTable:
     columns = (
+        *(Column("JOB"), Column("RANKS", right=True), Column("NODES", right=True), Column("CPU", right=True)),
+        *(Column("MEM", right=True), Column("GPU", right=True), Column("GPU MEM"), Column("LEAST", right=True)),
+    )
+    gpus = {(gpu["node"], gpu["device"]): gpu for gpu in data["gpus"]}
+    rows: Rows = []
+    for job, ranks in _grouped(data["ranks"], "job").items():
+        of_ranks = [_gpus_of(rank, gpus) for rank in ranks]
+        job_gpus = list({(gpu["node"], gpu["device"]): gpu for of_rank in of_ranks for gpu in of_rank}.values())
+        numbered = sum(rank["rank"] is not None for rank in ranks)
+        least = min((_amounts((), of_rank)["gpu"] for of_rank in of_ranks if of_rank), default=None)
+        cells = (
+            *(job, str(numbered), str(len({rank["node"] for rank in ranks})), *_used(ranks), *_busy(job_gpus)),
+            _NONE if least is None else f"{int(least)}%",
+        )
+        amounts = {"ranks": numbered, "least": -1 if least is None else least} | _amounts(ranks, job_gpus)
+        rows.append((amounts, cells))
+    return UsageTable(columns, _sorted(rows, "jobs", by), _usage_footer(data), _NOTHING)
+
+
+def _ranks(data: Record, by: str) -> UsageTable:
+    columns = (
         *(Column("JOB"), Column("RANK", right=True), Column("NODE"), Column("DEVICES"), Column("CPU", right=True)),
         *(Column("MEM", right=True), Column("GPU", right=True), Column("GPU MEM")),
     )
     gpus = {(gpu["node"], gpu["device"]): gpu for gpu in data["gpus"]}
     rows: Rows = []
     for rank in data["ranks"]:
-        rank_gpus = [gpu for device in rank["devices"] if (gpu := gpus.get((rank["node"], device)))]
+        rank_gpus = _gpus_of(rank, gpus)
         rank_number = _NONE if rank["rank"] is None else str(rank["rank"])
         cells = (
             rank["job"],
@@ -163,19 +191,30 @@ def _jobs(data: Record, by: str) -> UsageTable:
             *_busy(rank_gpus),
         )
         rows.append(({"node": rank["node"]} | _amounts([rank], rank_gpus), cells))
+    return UsageTable(columns, _sorted(rows, "ranks", by), _usage_footer(data), _NOTHING)
+
+
+def _gpus_of(rank: Record, gpus: Mapping[tuple[str, int], Record]) -> list[Record]:
+    return [gpu for device in rank["devices"] if (gpu := gpus.get((rank["node"], device)))]
+
+
+def _usage_footer(data: Record) -> str:
     jobs = len({rank["job"] for rank in data["ranks"]})
     cpu, memory = _used(data["ranks"])
-    footer = f"{jobs} job{'' if jobs == 1 else 's'} use{'s' * (jobs == 1)} {cpu} CPUs and {memory}" if rows else ""
-    return UsageTable(columns, _sorted(rows, "jobs", by), footer, "nothing runs: ganger ls")
+    if not jobs or cpu == _NONE:
+        return ""
+    return f"{jobs} job{'' if jobs == 1 else 's'} use{'s' * (jobs == 1)} {cpu} CPUs and {memory}"
 
 
 def _nodes(data: Record, by: str) -> UsageTable:
     columns = (
         *(Column("NAME"), Column("STATUS", state=True), Column("GPU(Total)", right=True)),
         *(Column("GPU(Allocated)", right=True), Column("CPU", right=True), Column("MEM", right=True)),
-        *(Column("GPU", right=True), Column("GPU MEM")),
+        *(Column("GPU", right=True), Column("GPU MEM"), Column("TEMP", right=True, spare=True)),
+        Column("LAST HOUR", spare=True),
     )
-    ranks_of, gpus_of = _by_node(data["ranks"]), _by_node(data["gpus"])
+    ranks_of, gpus_of = _grouped(data["ranks"], "node"), _grouped(data["gpus"], "node")
+    telemetry = {item["node"]: item for item in data["telemetry"]}
     rows: Rows = []
     for node in data["nodes"]:
         ranks, allocated = ranks_of.get(node["name"], []), node["gpus"] - node["gpus_free"]
@@ -183,7 +222,7 @@ def _nodes(data: Record, by: str) -> UsageTable:
         cpu, memory = _used(ranks)
         cells = (
             *(node["name"], node["state"], str(node["gpus"]), str(allocated), f"{cpu}/{format_cpu(node['cpu_milli'])}"),
-            *(f"{memory}/{format_bytes(node['memory_bytes'])}", *_busy(gpus)),
+            *(f"{memory}/{format_bytes(node['memory_bytes'])}", *_busy(gpus), *_measured(telemetry.get(node["name"]))),
         )
         rows.append(({"gpus": allocated} | _amounts(ranks, gpus), cells))
     total = sum(node["gpus"] for node in data["nodes"])
@@ -213,24 +252,44 @@ def _queues(data: Record, by: str) -> UsageTable:
     return UsageTable(columns, _sorted(rows, "queues", by), "", "no queues")
 
 
-def _by_node(samples: Iterable[Record]) -> dict[str, list[Record]]:
+def _measured(telemetry: Record | None) -> tuple[str, str]:
+    """Return the temperature of the hottest GPU of a node, and its last hour."""
+    if telemetry is None:
+        return _NONE, _NONE
+    temperatures = [gpu["temperature_c"] for gpu in telemetry["gpus"] if gpu["temperature_c"] is not None]
+    histories = [gpu["history"]["busy_permille"] for gpu in telemetry["gpus"] if gpu["history"]["busy_permille"]]
+    steps = zip(*(histories or [telemetry["history"]["busy_permille"]]), strict=True)
+    measured = [[value for value in step if value is not None] for step in steps]
+    line = sparkline([sum(step) // len(step) if step else None for step in measured])
+    return f"{max(temperatures)}C" if temperatures else _NONE, line if line.strip() else _NONE
+
+
+def _grouped(samples: Iterable[Record], key: str) -> dict[str, list[Record]]:
     groups: dict[str, list[Record]] = {}
     for sample in samples:
-        groups.setdefault(sample["node"], []).append(sample)
+        groups.setdefault(sample[key], []).append(sample)
     return groups
 
 
 def _amounts(ranks: Iterable[Record], gpus: Sequence[Record]) -> Record:
-    """Return the total CPUs and memory of ranks, and the mean utilization of GPUs, -1 without any."""
+    """Return the total CPUs and memory of ranks, and the mean utilization of GPUs; -1 without any."""
     samples = list(ranks)
     busy = sum(gpu["busy_percent"] for gpu in gpus) / len(gpus) if gpus else -1
-    cpu_milli, memory_bytes = (sum(sample[name] for sample in samples) for name in ("cpu_milli", "memory_bytes"))
+    cpu_milli, memory_bytes = (_total([sample[name] for sample in samples]) for name in ("cpu_milli", "memory_bytes"))
     return {"cpu": cpu_milli, "mem": memory_bytes, "gpu": busy}
+
+
+def _total(values: Sequence[int | None]) -> int:
+    """Return the sum of what is measured; -1 if nothing of something is."""
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured or not values else -1
 
 
 def _used(ranks: Iterable[Record]) -> tuple[str, str]:
     """Return the total CPUs and memory of ranks as text."""
     used = _amounts(ranks, ())
+    if used["cpu"] < 0:
+        return _NONE, _NONE
     return f"{used['cpu'] / 1000:.1f}", format_bytes(used["mem"])
 
 

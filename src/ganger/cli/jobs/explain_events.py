@@ -9,6 +9,7 @@ from ganger.cli import completions
 from ganger.cli.jobs.list_and_stop import every_job
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument, output_option
+from ganger.cli.output.job_detail_text import startup_text
 from ganger.cli.output.messages import period_text, start_range_text
 from ganger.cli.output.print_output import (
     Column,
@@ -87,6 +88,8 @@ def _explanation_lines(explanation: Record, now_ms: int) -> Iterator[str]:
     yield f"  {explanation['sentence']}"
     for line in explanation["domains"]:
         yield f"    {line}"
+    if startup := explanation.get("startup"):
+        yield f"  start-up of {startup_text(startup)}"
     yield from (f"  {line}" for line in _expected_lines(explanation, now_ms))
     yield from (f"  {line}" for line in explanation["predicted"])
     for change in explanation["changes"]:

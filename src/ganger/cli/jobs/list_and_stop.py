@@ -16,6 +16,7 @@ from ganger.cli.options import (
 )
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.job_detail_text import job_lines
+from ganger.cli.output.job_usage import show_usage
 from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
@@ -110,13 +111,18 @@ def ls_command(
 
 @click.command("get")
 @job_argument
+@click.option("--usage", is_flag=True, help="How busy the devices of each rank are, and were in the last hour.")
 @output_option
-def get_command(job: str, output: str) -> None:
+def get_command(job: str, usage: bool, output: str) -> None:
     """Show a job in detail.
 
     Shows its spec, attempts, time breakdown, newest checkpoint and the next command to type.
     """
-    detail = connect().job(job)
+    client = connect()
+    if usage:
+        show_usage(client, job, output)
+        return
+    detail = client.job(job)
     if output == "json":
         show_json(detail)
         return

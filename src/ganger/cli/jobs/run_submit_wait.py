@@ -201,6 +201,8 @@ def show_dry_run(plan: Record, output: str) -> int:
         show(line)
     if plan["reason"] and plan["reason"]["remedy"]:
         show(f"       {plan['reason']['remedy']}")
+    if plan["saves"] and plan["saves"]["warning"]:
+        show(f"       {plan['saves']['warning']}")
     show(f"       runs: {' '.join(shell_quote(argument) for argument in plan['argv'])}")
     if plan["environment"]:
         show("       rank 0 gets:")
@@ -214,6 +216,8 @@ def print_plan(job: Record) -> None:
     """Print the plan of a submitted job and what to type next."""
     for line in plan_lines(job["row"]["id"], job["spec"], start_text(job)):
         say(line, dim=True)
+    if job["saves"] and job["saves"]["warning"]:
+        say(f"       {job['saves']['warning']}")
     say(submitted_message(job["row"]))
 
 

@@ -1,4 +1,4 @@
-"""`ganger suspend`, `resume` and `priority`."""
+"""`ganger suspend`, `resume`, `priority`, `scale` and `rollback`."""
 
 import re
 from typing import Any
@@ -7,14 +7,15 @@ import click
 
 from ganger.cli import completions
 from ganger.cli.bulk import for_each
-from ganger.cli.exit_codes import REFUSED
+from ganger.cli.exit_codes import OK, REFUSED
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import PRIORITY, live_jobs_argument, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import SUSPENDED
-from ganger.cli.output.print_output import say, shell_quote, show
+from ganger.cli.output.print_output import say, shell_quote, show, show_json
 from ganger.client import Client
 from ganger.model.job import ENDED, PRIORITIES
+from ganger.spec.amounts import MAX_STEPS
 
 Record = dict[str, Any]
 
@@ -84,6 +85,67 @@ def priority_command(ctx: click.Context, arguments: tuple[str, ...], output: str
         show(priority_change(row["id"], before[row["id"]], number))
 
     return for_each(arguments[:-1], change, report, output)
+
+
+def refuse_option(ctx: click.Context, _param: click.Parameter, job: str) -> str:
+    """Return the name of a job; raise NoSuchOption for an option that was not recognised."""
+    if job and job.startswith("-"):
+        raise click.NoSuchOption(job, ctx=ctx)
+    return job
+
+
+@click.command("scale", context_settings={"ignore_unknown_options": True})  # so that -1 is a value
+@click.argument("job", metavar="JOB", shell_complete=completions.live_jobs, callback=refuse_option, is_eager=True)
+@click.argument("nodes", metavar="N|+N|-N")
+@output_option
+def scale_command(job: str, nodes: str, output: str) -> int:
+    """Set the number of nodes of an elastic job, or of processes of its elastic role.
+
+    It gets more nodes as soon as they are idle, and gives others back at once; from then on it does not grow beyond
+    this number. The processes restart from the newest checkpoint.
+
+    \b
+      ganger scale bert 4
+      ganger scale bert -2
+    """  # noqa: D301 - click keeps the lines of a paragraph after \b
+    if not re.fullmatch(r"[+-]?[0-9]{1,6}", nodes):
+        raise Problem(f"{nodes!r} is not a number of nodes", next=f"ganger scale {shell_quote(job)} 4, or +1, or -1")
+    changed = change_job(connect(), job, nodes=nodes)
+    if output == "json":
+        show_json(changed["row"])
+    else:
+        name = shell_quote(changed["row"]["id"])
+        show(f"scaled {name}: its size is {changed['row']['shape']} now; follow it: ganger events {name}")
+    return OK
+
+
+@click.command("rollback")
+@click.argument("job", metavar="JOB", shell_complete=completions.live_jobs)
+@click.option(
+    "--to",
+    "step",
+    type=click.IntRange(0, MAX_STEPS),
+    required=True,
+    metavar="STEP",
+    help="Return to the newest checkpoint of this step or before it.",
+)
+@output_option
+def rollback_command(job: str, step: int, output: str) -> int:
+    """Restart a job from an older checkpoint, and set the newer ones aside.
+
+    A running job stops without saving; a pending or suspended one begins from there when it starts. Newer checkpoints
+    are not deleted: they are renamed into the directory rolled-back~JOB~ATTEMPT beside the others.
+
+    \b
+      ganger rollback bert --to 12000
+    """  # noqa: D301 - click keeps the lines of a paragraph after \b
+    changed = change_job(connect(), job, rollback=step)
+    if output == "json":
+        show_json(changed["row"])
+    else:
+        name = shell_quote(changed["row"]["id"])
+        show(f"rolled back {name} to step {step} or before; follow it: ganger events {name}")
+    return OK
 
 
 def change_job(client: Client, id: str, **fields: Any) -> Record:

@@ -16,7 +16,7 @@ import click
 from ganger import settings
 from ganger.cli.options import read_text_file
 from ganger.cli.output.error_output import SHELL_NEXT_TO_A_RANK, Problem
-from ganger.cli.output.print_output import shell_quote
+from ganger.cli.output.print_output import shell_quote, show
 from ganger.client.job_name import name_of_command
 from ganger.client.secret_values import secret_values, secret_values_of_text
 from ganger.model.units import MIB_BYTES
@@ -48,6 +48,33 @@ def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str,
     text = read_text_file(path, "job", "ganger init")
     values = secret_values_of_text(text, os.environ) | values
     return request | {"spec_text": text, "filename": path, "overrides": overrides, "secrets": values}
+
+
+def request_of_spec(spec: dict[str, Any], directory: str = "") -> dict[str, Any]:
+    """Return the body of a submission of a job that was translated from another program's words."""
+    return {
+        "spec": spec,
+        "directory": str(Path(_working_directory()) / directory),
+        "environment": settings.job_environment(os.environ),
+        "request_id": os.urandom(16).hex(),
+        "secrets": secret_values(spec, os.environ),
+    }
+
+
+def print_job_file(spec: dict[str, Any]) -> None:
+    """Print a job as its file would be written, scripts line by line."""
+    from io import StringIO
+
+    from ruamel.yaml import YAML
+    from ruamel.yaml.scalarstring import LiteralScalarString
+
+    yaml, stream = YAML(), StringIO()
+    yaml.width = 120
+    run = spec["run"]
+    words = [run] if isinstance(run, str) else run
+    literal = [LiteralScalarString(word) if "\n" in word else word for word in words]
+    yaml.dump(spec | {"run": literal[0] if isinstance(run, str) else literal}, stream)
+    show(stream.getvalue().rstrip())
 
 
 def has_several_jobs(request: Mapping[str, Any]) -> bool:
@@ -125,17 +152,7 @@ def _check_is_no_slurm_script(path: str) -> None:
     except OSError:
         return
     if "\n#SBATCH" in text:
-        typed = f"ganger {click.get_current_context().info_name} {_translated_script(text)}"
-        raise Problem(f"{path} is a batch script of Slurm: ganger reads no #SBATCH lines, and starts all ranks", typed)
-
-
-def _translated_script(text: str) -> str:
-    """Return the arguments that stand for a script for sbatch: its options with its srun, if it has one."""
-    steps = re.findall(r"^[ \t]*srun[ \t]+(.*[^\\\n])$", text, flags=re.MULTILINE)
-    if len(steps) != 1:
-        return "--nodes 2 --gpu 8 --time 4h -- COMMAND"
-    options = re.findall(r"^#SBATCH[ \t]+(-[^#\n]*?)[ \t]*(?:#.*)?$", text, flags=re.MULTILINE)
-    return " ".join(("-- srun", *options, steps[0].strip()))
+        raise Problem(f"{path} is a batch script of Slurm, not a command", f"ganger sbatch {shell_quote(path)}")
 
 
 def _working_directory() -> str:

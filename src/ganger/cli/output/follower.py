@@ -28,7 +28,7 @@ REFRESH_S: Final = 1.0
 COALESCE_S: Final = 0.1
 """Events within this time are answered by one request for the job."""
 _END: Final = "end"
-NOTED: Final = ("quiet", "slow", "code_edited")
+NOTED: Final = ("quiet", "slow", "anomaly", "idle", "code_edited", "copy_dropped")
 """Kinds of events that a job goes on after, and that its user should know of."""
 
 

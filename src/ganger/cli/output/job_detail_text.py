@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ganger.cli.output.messages import SUSPENDED, Progress, cost_lines, count, ledger_line, size
+from ganger.cli.output.messages import SUSPENDED, Progress, cost_lines, counted_processes, idle_text, ledger_line, size
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import Column, colour_state, fitted_lines, format_time, shell_quote
-from ganger.cli.output.rank_lines import process_count
 from ganger.model.job import ENDED
-from ganger.model.units import format_duration
+from ganger.model.units import format_duration, format_failure_rate
 
 Record = dict[str, Any]
 
@@ -34,7 +34,8 @@ def job_lines(job: Record, now_ms: int) -> Iterator[str]:
         for line in fitted_lines(_ATTEMPTS, [_attempt_cells(attempt, now_ms) for attempt in job["attempts"]], indent=2):
             yield f"  {line}"
         for attempt in job["attempts"]:
-            yield from (f"  attempt {attempt['generation']}: {note}" for note in attempt["skipped"])
+            notes = [*attempt["skipped"], *([attempt["dropped_copy"]] if attempt["dropped_copy"] else [])]
+            yield from (f"  attempt {attempt['generation']}: {note}" for note in notes)
     yield from _times(job)
     yield f"  next: {_next_command(row)}"
 
@@ -56,7 +57,7 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
     spec = job["spec"]
     run = spec["run"]
     yield "command", run if isinstance(run, str) else " ".join(shell_quote(argument) for argument in run)
-    yield "size", f"{size(spec)}; {count(process_count(spec), 'process')}, framework {spec['framework']}"
+    yield "size", f"{size(spec)}; {counted_processes(spec)}, framework {spec['framework']}"
     yield "queue", f"{spec['queue']}, priority {spec['priority']}"
     yield "directory", job["directory"]
     if job["git_commit"]:
@@ -69,10 +70,13 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
     yield "setup", spec["setup"] or ""
     yield "env", " ".join(f"{name}={shell_quote(value)}" for name, value in spec["env"].items())
     if checkpoint := spec["checkpoint"]:
-        interval = f", every {format_duration(checkpoint['every_ms'])}" if checkpoint["every_ms"] else ""
+        every_ms = checkpoint["every_ms"]
+        interval = "" if every_ms is None else f", every {format_duration(every_ms) if every_ms else 'auto'}"
         grace = format_duration(checkpoint["grace_ms"])
         signal = f", notice by {checkpoint['signal']}" if checkpoint["signal"] else ""
-        saving = f"{checkpoint['dir']}{interval}, {grace} grace period{signal}"
+        peer = "another node and to " if checkpoint["peer"] else ""
+        local = f"{checkpoint['local']} on the node, copied to {peer}" if checkpoint["local"] else ""
+        saving = f"{local}{checkpoint['dir']}{interval}, {grace} grace period{signal}"
         yield "checkpoints", f"{saving}, resume {checkpoint['resume']}{_retention(checkpoint)}"
     if spec["retry"]["max"] is not None:
         yield "retry", f"at most {count(spec['retry']['max'], 'retry')} without progress"
@@ -115,11 +119,37 @@ def _state_fields(job: Record, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "ended", format_time(row["ended_ms"], now_ms) if row["ended_ms"] is not None else ""
     yield "exit code", str(row["exit_code"]) if row["exit_code"] is not None else ""
     yield "nodes", ", ".join(row["nodes"])
+    yield "idle", idle_text(job["idle"], now_ms) if job.get("idle") else ""
+    yield "start-up", startup_text(job["startup"]) if job.get("startup") else ""
     if job["progress"]:
         yield "progress", Progress().text(job)
     yield "checkpoint", f"step {job['checkpoint_step']}" if job["checkpoint_step"] is not None else ""
+    if job["saves"]:
+        yield "saves", _saves_text(job["saves"])
+        yield "warning", job["saves"]["warning"]
     if job["reason"]:
         yield "remedy", job["reason"]["remedy"]
+
+
+def startup_text(startup: Record) -> str:
+    """Return how long the pod of an attempt that started last took, and for what."""
+    parts = {"volumes and network": "preparation", "init containers": "init", "image": "image"}
+    seconds = {text: startup.get(f"{key}Seconds") for text, key in parts.items()}
+    times = ", ".join(f"{text} {part_s}s" for text, part_s in seconds.items() if part_s)
+    whole = f"attempt {startup['attempt']}: {startup['seconds']}s on {startup['node']}"
+    return f"{whole} ({times})" if times else whole
+
+
+def _saves_text(saves: Record) -> str:
+    """Return what saves cost, with the interval in use and with the best one."""
+    estimate = saves["estimate"]
+    took = f"{format_duration(estimate['save_ms'])} each, " if estimate["save_ms"] is not None else ""
+    best_ms = saves["best_every_ms"]
+    best = f"every {format_duration(best_ms)} costs least: {saves['best_cost']:.1%} of the time"
+    in_use = f", {saves['cost']:.1%} every {format_duration(saves['every_ms'])} as now" if saves["cost"] else ""
+    in_use = "" if saves["every_ms"] == best_ms else in_use
+    expected = f"a failure in {format_duration(estimate['failure_ms'])} expected"
+    return f"{took}{expected} ({format_failure_rate(estimate['node_failure_ms'])} in this cluster); {best}{in_use}"
 
 
 def _attempt_cells(attempt: Record, now_ms: int) -> tuple[str, ...]:

@@ -2,10 +2,13 @@
 
 import re
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Final
 
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import format_clock, format_time, shell_quote
 from ganger.cli.output.rank_lines import process_count
+from ganger.model.idle.idle_rules import STOP, SUSPEND
 from ganger.model.job import ENDED, WORKER
 from ganger.model.pending_reason import ReasonCode
 from ganger.model.units import MINUTE_MS, format_bytes, format_cpu, format_duration
@@ -20,13 +23,21 @@ WAITING: Final = ("pending",)
 SUSPENDED: Final = ("suspending", "suspended")
 MAX_PREEMPTED: Final = 3
 """Jobs to preempt that are named."""
-RANGE_LAUNCHERS: Final = ("torchrun", "paddle")
-"""Frameworks whose launcher accepts a range of nodes."""
 _MAX_RESTARTS: Final = re.compile(
     r"(?:torchrun|distributed\.\w+|accelerate[ .-]\S*launch)(?: -\S+(?: [^-\s]\S*)?)*?"
     r" (--max[-_]restarts[= ](\d{1,9}))(?= |$)"
 )
-_NODES_FROM_TO: Final = re.compile(r"(--nnodes[= ](\d{1,6}):(\d{1,6}))(?= |$)")
+_NNODES: Final = re.compile(r"--nnodes[= ](\d{1,6}:\d{1,6})(?= |$)")
+_ELASTIC_OPTIONS: Final = {
+    "torchrun": (_NNODES, re.compile(r"--(rdzv[-_][a-z_-]+)")),
+    "paddle": (_NNODES, re.compile(r"--(elastic[-_][a-z_-]+)")),
+    "deepspeed": (re.compile(r"--elastic[-_]training"), None),
+    "horovod": (
+        re.compile(r"--max-(?:np|num-proc)[= ]\d{1,6}(?= |$)"),
+        re.compile(r"--(host-discovery-script|elastic-timeout|reset-limit|blacklist-cooldown-range)"),
+    ),
+}
+"""Framework -> how its launcher is asked for a range of sizes, and its options about membership, which is ganger's."""
 _NO_LAUNCHER: Final = "leave it out: ganger run --framework torch -- python train.py"
 _OTHER_LAUNCHER: Final = re.compile(
     r"(?:^|[;&|(\n]|\brun\b(?: -\S+(?: [^-\s]\S*)??)*?) *(?:\S*/)?"
@@ -55,10 +66,31 @@ RATE_OVER_MS: Final = 30_000
 def size(spec: Record) -> str:
     """Return `2 nodes x 8 H100`, with CPU and memory if requested; of roles: `1 chief, 2 CPUs + 2 ps, 1 CPU`."""
     roles = spec["roles"]
-    workers = (
-        [] if roles and (not spec["run"] or WORKER in roles) else [_with_resources(count(spec["nodes"], "node"), spec)]
-    )
-    return " + ".join([*workers, *(_with_resources(f"{role['count']} {name}", role) for name, role in roles.items())])
+    workers = [] if roles and (not spec["run"] or WORKER in roles) else [_with_resources(_node_count(spec), spec)]
+    counts = {name: _range(role["count"], role["max_count"]) for name, role in roles.items()}
+    return " + ".join([*workers, *(_with_resources(f"{counts[name]} {name}", role) for name, role in roles.items())])
+
+
+def _node_count(spec: Record) -> str:
+    """Return `2 nodes`, `2..8 nodes` of an elastic gang, and `2 nodes and 1 spare` of one that holds more."""
+    nodes = f"{_node_range(spec)} nodes" if spec["max_nodes"] else count(spec["nodes"], "node")
+    return f"{nodes} and {count(spec['spares'], 'spare')}" if spec["spares"] else nodes
+
+
+def counted_processes(spec: Record, noun: str = "process") -> str:
+    """Return `2 processes`, and `2..8 processes` of an elastic gang."""
+    roles = {name: role | {"max_count": None} for name, role in spec["roles"].items()}
+    least, most = process_count(spec | {"max_nodes": None, "roles": roles}), process_count(spec)
+    return f"{least}..{count(most, noun)}" if least < most else count(most, noun)
+
+
+def _node_range(spec: Record) -> str:
+    """Return the number of nodes as `--nodes` takes it."""
+    return _range(spec["nodes"], spec["max_nodes"])
+
+
+def _range(least: int, most: int | None) -> str:
+    return f"{least}..{most}" if most else str(least)
 
 
 def _with_resources(label: str, request: Record) -> str:
@@ -79,29 +111,17 @@ def _with_resources(label: str, request: Record) -> str:
     return ", ".join(parts)
 
 
-def count(number: int, noun: str) -> str:
-    """Return `1 node`, `2 processes`, `3 retries`."""
-    if number == 1:
-        return f"1 {noun}"
-    if noun.endswith("y"):
-        return f"{number} {noun[:-1]}ies"
-    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
-
-
 def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     """Return the plan: what is requested and when it starts."""
-    processes = process_count(spec)
     times = f"{count(len(spec['array']['indices']), 'element')} of " if spec["array"] else ""
     limit_ms = spec["limits"]["time_ms"]
     limit = f", at most {format_duration(limit_ms)}" if limit_ms else ""
-    request = f"{times}{size(spec)}  {count(processes, 'process')}, {spec['framework']}{limit}"
+    request = f"{times}{size(spec)}  {counted_processes(spec)}, {spec['framework']}{limit}"
     lines = [
         f"Plan   {name}  queue {spec['queue']}  {request}",
         f"       start: {start}",
     ]
-    if (node_range := _range_of_nodes(spec)) is not None:
-        fixed = f"it starts with exactly {spec['nodes']} nodes; for fewer: --nodes N"
-        lines.append(f"       {node_range} is elastic, and a job's size is fixed: {fixed}")
+    lines += [f"       {text}" for text in _elastic_texts(spec)]
     if (retries := _retries_of_launcher(spec)) is not None:
         lines.append(f"       {retries}")
     run = spec["run"]
@@ -110,9 +130,9 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     elif spec["framework"] == "plain":
         lines += [f"       {text}" for text in _unset_variables(_line(run))]
         if match := _OTHER_LAUNCHER.search(_line(run)):
-            times = f"ganger starts it {count(processes, 'time')}"
+            times = f"ganger starts it {counted_processes(spec, 'time')}"
             lines.append(f"       {match[1]} starts ranks itself, and {times}: {_NO_LAUNCHER}")
-    if processes > 1 and spec["framework"] == "plain" and _is_python(run):
+    if process_count(spec) > 1 and spec["framework"] == "plain" and _is_python(run):
         lines.append("       plain: RANK and MASTER_ADDR of torch are only set with --framework torch")
     return lines
 
@@ -137,11 +157,17 @@ def _unset_variables(line: str) -> list[str]:
     return [f"{name} is not set here: use {_OTHER_VARIABLES[name]}" for name in names if name in _OTHER_VARIABLES]
 
 
-def _range_of_nodes(spec: Record) -> str | None:
-    """Return `--nnodes 1:2` if the command asks for a range of nodes, of which the maximum was taken."""
-    match = _NODES_FROM_TO.search(_line(spec["run"]))
-    is_range = match is not None and int(match[2]) < int(match[3]) == spec["nodes"]
-    return match[1] if match is not None and is_range and spec["framework"] in RANGE_LAUNCHERS else None
+def _elastic_texts(spec: Record) -> Iterator[str]:
+    """Yield what became of the options of a launcher about a changing number of nodes."""
+    asks, unused = _ELASTIC_OPTIONS.get(spec["framework"], (None, None))
+    line, nodes = _line(spec["run"]), _node_range(spec)
+    if match := asks and asks.search(line):
+        if spec["max_nodes"] and match[match.re.groups].replace(":", "..") in (nodes, match[0]):
+            yield f"{match[0]}: taken as --nodes {nodes}; ganger resizes the job by a new attempt"
+        else:
+            yield f"{match[0]} is not used: --nodes {nodes} takes precedence"
+    if names := dict.fromkeys(unused.findall(line) if unused else ()):
+        yield f"{', '.join(f'--{name}' for name in names)}: without effect; ganger sets the membership"
 
 
 def _retries_of_launcher(spec: Record) -> str | None:
@@ -183,14 +209,20 @@ def dry_run_start_text(plan: Record, now_ms: int) -> str:
 
 
 def _preemption_text(preempted: list[Record]) -> str:
-    """Return which jobs would be preempted, by which rule, and what that costs."""
-    names = [job["job"] for job in preempted]
-    listed = ", ".join(names[:MAX_PREEMPTED]) + f" and {len(names) - MAX_PREEMPTED} more" * (len(names) > MAX_PREEMPTED)
+    """Return which jobs would be preempted or give up nodes, by which rule, and what that costs."""
+    shrunk = [f"{job['job']} by {count(job['nodes'], 'node')}" for job in preempted if job["nodes"]]
+    whole = [job["job"] for job in preempted if not job["nodes"]]
+    actions = [f"{verb} {_first_names(names)}" for verb, names in (("shrink", shrunk), ("preempt", whole)) if names]
     rules = sorted({job["rule"] for job in preempted})
     notice_ms, unsaved_ms = max(job["notice_ms"] for job in preempted), sum(job["unsaved_ms"] for job in preempted)
     notice = f"up to {format_duration(notice_ms)} of notice" if notice_ms else "without a notice"
     unsaved = f"{format_duration(unsaved_ms)} of unsaved work" if unsaved_ms else "no unsaved work"
-    return f"would preempt {listed} ({', '.join(rules)}; {notice}; {unsaved})"
+    return f"would {' and '.join(actions)} ({', '.join(rules)}; {notice}; {unsaved})"
+
+
+def _first_names(names: list[str]) -> str:
+    more = len(names) - MAX_PREEMPTED
+    return ", ".join(names[:MAX_PREEMPTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def start_range_text(forecast: Record, now_ms: int, latest_ms: int | None = None) -> str:
@@ -325,3 +357,10 @@ def period_text(reason: Record | None, now_ms: int) -> str | None:
     if reason is None or reason["code"] != ReasonCode.USER_NODE_TIME_USED or reason["until_ms"] is None:
         return None
     return f"enough of the period has passed by {format_time(reason['until_ms'], now_ms)}, if you start nothing else"
+
+
+def idle_text(idle: Record, now_ms: int) -> str:
+    """Return since when a job has no activity, and what follows if it stays so."""
+    what = {SUSPEND: "suspended", STOP: "stopped"}[idle["action"]]
+    since, until = (format_time(idle[key], now_ms) for key in ("since_ms", "until_ms"))
+    return f"no activity since {since}: it will be {what} at {until}"

@@ -28,6 +28,7 @@ STATE_COLOURS: Final = {
     "pending": "yellow",
     "starting": "cyan",
     "running": "green",
+    "resizing": "cyan",
     "requeueing": "magenta",
     "failing": "red",
     "failed": "red",

@@ -136,11 +136,11 @@ def collapse_equal_lines(records: Iterable[Record]) -> Iterator[CollapsedLine]:
 
 
 def process_count(spec: dict[str, Any]) -> int:
-    """Return the number of processes of a spec, as the server returns it."""
+    """Return the number of processes of a spec, as the server returns it: the most that an elastic gang may have."""
     roles = spec["roles"]
     per_node = spec["nproc_per_node"] or spec["resources"]["gpu"]["count"] or 1
-    workers = spec["nodes"] * per_node if spec["run"] and WORKER not in roles else 0
-    return int(workers + sum(role["count"] for role in roles.values()))
+    workers = (spec["max_nodes"] or spec["nodes"]) * per_node if spec["run"] and WORKER not in roles else 0
+    return int(workers + sum(role["max_count"] or role["count"] for role in roles.values()))
 
 
 def _text_of(record: Record) -> tuple[int, str, str]:

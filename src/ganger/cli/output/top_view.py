@@ -36,11 +36,23 @@ def picture_lines(overview: Record, width: int) -> Iterator[Line]:
     yield from _totals(overview, width)
     yield []
     yield from _cluster(overview, width)
+    yield from ([(line[:width], "dim")] for line in fragmentation_lines(overview["fragmentation"]))
     yield []
     yield from _queues(overview, width)
     if overview["next"]:
         yield []
         yield from _next_jobs(overview, width)
+
+
+def fragmentation_lines(largest: Sequence[Record]) -> Iterator[str]:
+    """Yield for every GPU type and level how many whole nodes are free, and would be if free GPUs were together."""
+    whole: dict[str, int] = {}
+    for row in largest:
+        is_whole = row["gpus"] == whole.setdefault(row["gpu_type"], row["gpus"])
+        if is_whole and row["nodes"] < row["nodes_defragmented"]:
+            place = f"one {row['level']}" if row["level"] else "the cluster"
+            size = f"nodes with {row['gpus']} {row['gpu_type'] or 'GPUs'}"
+            yield f"largest gang in {place} now: {row['nodes']}, defragmented: {row['nodes_defragmented']} {size}"
 
 
 def plain_text(line: Line) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import Column, show, show_table
 from ganger.cli.sim.sim_options import show_findings
 from ganger.cli.sim.simulation_process import Record

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ganger.cli.options import output_option
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import Column, show, show_json, show_table
 from ganger.cli.sim.goodput_output import show_faults, show_goodput
 from ganger.cli.sim.sim_compare import compare_command

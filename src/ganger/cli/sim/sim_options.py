@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from ganger.cli.options import DURATION, CheckedText, Decorated
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import show
 from ganger.cli.sim.simulation_process import Record
 from ganger.model.units import parse_duration_ms
@@ -46,6 +46,10 @@ _OPTIONS: Final = (
         "--checkpoint-cost", type=DURATION, help="Time for which each checkpoint stops the work; unset: none."
     ),
     click.option(
+        "--notice", type=DURATION, help="Time that a job has to save its work before it is stopped; unset: none."
+    ),
+    click.option("--save", type=DURATION, help="Time that a save takes in the notice; unset: none."),
+    click.option(
         "--faults",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
@@ -80,6 +84,16 @@ _OPTIONS: Final = (
         help="Multiple of the recorded load: with 2, jobs are submitted within half the time; unset: 1.",
     ),
     click.option(
+        "--elastic",
+        type=CheckedText("number", _check_factor),
+        help="Share of the jobs that are made elastic, such as 0.5, drawn; unset: those that the trace says.",
+    ),
+    click.option(
+        "--elastic-max",
+        type=CheckedText("number", _check_factor),
+        help="Multiple of the requested GPUs that these jobs can use; unset: 2.",
+    ),
+    click.option(
         "--throughputs",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
@@ -97,7 +111,17 @@ _OPTIONS: Final = (
         help="Price of a node-hour, such as 12.50, or by GPU type: h100=98.3.",
     ),
 )
-_DURATIONS: Final = {"since", "wait_p99", "start", "checkpoint", "checkpoint_cost", "detect", "repair"}
+_DURATIONS: Final = {
+    "since",
+    "wait_p99",
+    "start",
+    "checkpoint",
+    "checkpoint_cost",
+    "notice",
+    "save",
+    "detect",
+    "repair",
+}
 """Options that the simulation process takes in ms, under their name and `-ms`."""
 
 

@@ -8,7 +8,7 @@ import click
 from ganger.cli.exit_codes import FAILED
 from ganger.cli.options import DURATION, output_option
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import show, show_json
 from ganger.cli.sim.progress import run_with_messages
 from ganger.cli.sim.sim_options import node_options, process_arguments, show_findings, trace_argument

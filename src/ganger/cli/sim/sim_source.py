@@ -9,7 +9,7 @@ import click
 from ganger import settings
 from ganger.cli.options import DURATION, Decorated
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.sim.simulation_process import Record
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -22,9 +22,11 @@ _OF_TRACES: Final = (
     "repair",
     "spares",
     "checkpoint_cost",
+    "notice",
+    "save",
 )
 """Options that need a trace: in a log nodes failed when they did."""
-_OF_WORKLOADS: Final = ("estimates", "load_scale", "throughputs", "recorded_on")
+_OF_WORKLOADS: Final = ("estimates", "load_scale", "elastic", "elastic_max", "throughputs", "recorded_on")
 """Options that need a trace: jobs of a log are replayed as they were."""
 _OPTIONS: Final = (
     click.argument("trace", metavar="[TRACE]", required=False, type=_FILE),

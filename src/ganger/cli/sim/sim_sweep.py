@@ -7,7 +7,7 @@ import click
 
 from ganger.cli.exit_codes import UNREACHABLE
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.messages import count
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import Column, show, show_json, show_table
 from ganger.cli.sim.progress import run_with_progress
 from ganger.cli.sim.sim_options import cluster_options, process_arguments, show_findings, trace_argument

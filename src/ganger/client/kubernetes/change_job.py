@@ -1,21 +1,24 @@
-"""Changes of a GangJob: stop, suspend, resume, priority, labels, notes, and its deletion.
+"""Changes of a GangJob: stop, suspend, resume, scale, rollback, priority, labels, notes, and its deletion.
 
 Requests are fields of the object's spec, which a controller reads; the client waits for a moment until one has, and
 says if none has.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
 from ganger.client.client_errors import REFUSED, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.find_job import find_whole_job
-from ganger.client.kubernetes.job_row import in_full, is_rejected, row, spec_of, status_of
+from ganger.client.kubernetes.job_row import in_full, is_rejected, read_spec, row, spec_of, status_of
+from ganger.errors import RequestError
 from ganger.gang_jobs.custom_resources import GANG_JOBS
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.request import ObjectRef
-from ganger.model.job import ENDED
+from ganger.model.job import ENDED, GangState
+from ganger.spec.submission_checks import scaled_size
 
 Record = dict[str, Any]
 
@@ -37,15 +40,48 @@ async def change(caller: Caller, name: str, fields: Record) -> Record:
     """
     job, is_suspended = await find_whole_job(caller, name, "changed"), fields.get("suspended")
     spec = {key: fields[key] for key in ("priority", "labels", "notes") if fields.get(key) is not None}
-    if is_suspended is not None or "priority" in spec:
+    if is_suspended is not None or "priority" in spec or fields.get("nodes") or fields.get("rollback") is not None:
         job = await _live_job(caller, name, "changed")
+    if fields.get("nodes"):
+        spec["scale"] = _scaled_size(job, fields["nodes"])
+    if fields.get("rollback") is not None:
+        spec["rollback"] = _rollback_step(job, fields["rollback"])
+        if spec_of(job).get("rollback") == fields["rollback"]:  # only a change of it is a request
+            await caller.api.merge(_ref(caller, job), {"spec": {"rollback": None}})
     if spec:
         job = await caller.api.merge(_ref(caller, job), {"spec": spec})
     if is_suspended is None:
-        return await _wait_until_handled(caller, job, lambda _: True) if "priority" in spec else in_full(job)
+        is_request = any(key in spec for key in ("priority", "scale", "rollback"))
+        return await _wait_until_handled(caller, job, lambda _: True) if is_request else in_full(job)
     if (_state(job) in SUSPENDED) is is_suspended:
         return in_full(job)
     return await _set_suspended(caller, job, suspended=is_suspended)
+
+
+def _scaled_size(job: CustomObject, wanted: str) -> int:
+    """Return the size that is asked for. Raises RequestError."""
+    spec, status, name = read_spec(job), status_of(job), job.metadata.name
+    if spec is None:
+        raise RequestError("bad_spec", f"the spec of {name} cannot be read", "kubectl explain gangjob.spec")
+    if spec.array is not None:
+        raise RequestError("is_array", f"elements of {name} have no objects of their own", f"ganger get {name}", 409)
+    present = re.findall(r"(?:^| \+ )(\d+)x", status.get("shape") or "")
+    requested = spec_of(job).get("scale") if _state(job) == GangState.RESIZING else None
+    size = requested or (int(present[spec.elastic_part]) if present else spec.sizes[0])
+    return scaled_size(name, spec, size, wanted)
+
+
+def _rollback_step(job: CustomObject, step: int) -> int:
+    """Return the step that is asked for. Raises RequestError."""
+    spec, name = read_spec(job), job.metadata.name
+    if spec is None:
+        raise RequestError("bad_spec", f"the spec of {name} cannot be read", "kubectl explain gangjob.spec")
+    if spec.array is not None:
+        raise RequestError("is_array", f"elements of {name} have no objects of their own", f"ganger get {name}", 409)
+    if not spec.has_steps:
+        detail = f"{name} has no checkpoints by step: it has no checkpoint section, or one file for all"
+        raise RequestError("no_checkpoint", detail, f"ganger get {name}", 409)
+    return step
 
 
 async def delete(caller: Caller, name: str) -> None:

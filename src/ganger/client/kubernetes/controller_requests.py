@@ -23,10 +23,12 @@ from ganger.gang_jobs.controller_tokens import (
     ADDRESS_URL,
     ADMINISTERS_PREFIX,
     ALL_JOBS_AUDIENCE,
+    ALL_NAMESPACES_ADMINISTERED,
     CALLER_ACCOUNT,
     CALLER_HEADER,
     CONTROLLER_AUDIENCE,
     DRY_RUN_PARAMETER,
+    SUBMITS_PREFIX,
     USER_PREFIX,
 )
 from ganger.gang_jobs.custom_resources import GROUP, PROGRAM
@@ -34,7 +36,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials, CredentialsError
 from ganger.kubeapi.objects import ApiStruct
-from ganger.kubeapi.request import ObjectRef, Permission, Request, decode_response, write_request
+from ganger.kubeapi.request import JSON, ObjectRef, Permission, Request, decode_response, write_request
 from ganger.kubeapi.resources import CONFIG_MAPS, Resource
 from ganger.settings import CONTROLLER_NAMESPACE
 
@@ -45,8 +47,15 @@ _JOB_RIGHTS: Final = {"group": GROUP, "resource": "gangjobs"}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update"}
 """Verbs that the role grants, by HTTP method."""
 DRY_RUN: Final = "dryRun"
+_DEFRAG: Final = "POST", "/defrag"
+"""Open to those who may administer the jobs of all namespaces."""
 _JOBS: Final = "/jobs"
 """The resource of a job's dry run, whose answer depends on the right to administer jobs."""
+_CODE: Final = "/code/"
+"""Below it is code: open to those who may create jobs in its namespace."""
+OCTETS: Final = "application/octet-stream"
+UPLOAD_TIMEOUT_S: Final = 120.0
+"""Time for which the controller may be silent once it has all of an upload, which it writes to its store."""
 TOKEN_LIFETIME_S: Final = 600
 """Lifetime of a token: the minimum that the API server accepts."""
 
@@ -65,20 +74,23 @@ _ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", _TokenRequest)
 async def query_controller(caller: Caller, method: str, target: str, body: Any = None) -> bytes:
     """Send a request below /api/v1 to the controller and return the body of its response.
 
+    A body of bytes is sent as it is, any other one as JSON.
+
     Raises ClientError and ApiError.
     """
     path, _, parameters = target.partition("?")
     user = await caller.user()
-    administers = path == _JOBS and await caller.may(**_JOB_RIGHTS, verb="administer", namespace=caller.namespace)
-    token = await _token(caller, user, [f"{ADMINISTERS_PREFIX}{caller.namespace}"] if administers else [])
+    token = await _token(caller, user, await _audiences(caller, method, path))
     request = Request(
         description="query the controller",
         permission=Permission(_VERBS[method], "", "services/proxy"),
         method=method,
         path=f"/api/v1/namespaces/{caller.controller}/services/{SERVICE}/proxy/api/v1{path}",
         query={DRY_RUN_PARAMETER if name == DRY_RUN else name: value for name, value in parse_qsl(parameters)},
-        body=None if body is None else msgspec.json.encode(body),
+        body=body if body is None or isinstance(body, bytes) else msgspec.json.encode(body),
+        content_type=OCTETS if isinstance(body, bytes) else JSON,
         headers={CALLER_HEADER: f"Bearer {token}"},
+        response_timeout_s=UPLOAD_TIMEOUT_S if isinstance(body, bytes) else None,
     )
     try:
         return await _send(caller, request, path)
@@ -112,20 +124,31 @@ async def _send(caller: Caller, request: Request, path: str) -> bytes:
             raise client_error("unreachable", f"{detail}\n{error}", install, UNREACHABLE) from error
 
 
-async def _token(caller: Caller, user: str, administers: list[str]) -> str:
+async def _audiences(caller: Caller, method: str, path: str) -> list[str]:
+    """Return the audiences for the rights that the answer to a query depends on, as far as the caller has them."""
+    if path == _JOBS and await caller.may(**_JOB_RIGHTS, verb="administer", namespace=caller.namespace):
+        return [f"{ADMINISTERS_PREFIX}{caller.namespace}"]
+    if path.startswith(_CODE) and await caller.may(**_JOB_RIGHTS, verb="create", namespace=caller.namespace):
+        return [f"{SUBMITS_PREFIX}{caller.namespace}"]
+    if (method, path) == _DEFRAG and await caller.may(**_JOB_RIGHTS, verb="administer"):
+        return [ALL_NAMESPACES_ADMINISTERED]
+    return []
+
+
+async def _token(caller: Caller, user: str, rights: list[str]) -> str:
     """Return a token with these audiences and those of every query; one is used for half of its lifetime."""
-    known = caller.tokens.get(tuple(administers))
+    known = caller.tokens.get(tuple(rights))
     if known is not None and known[1] > time.monotonic():
         return known[0]
     sees_all = [ALL_JOBS_AUDIENCE] if await caller.may(**_JOB_RIGHTS, verb="list") else []
-    audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees_all, *administers]
+    audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees_all, *rights]
     body = {"spec": {"audiences": audiences, "expirationSeconds": TOKEN_LIFETIME_S}}
     request = write_request("create", ObjectRef(_ACCOUNTS, caller.controller, CALLER_ACCOUNT, "token"), body)
     try:
         token = decode_response(request, await caller.api.send(request), _TokenRequest).status.token
     except ApiError as error:
         raise _explain_error(error, caller, user) from error
-    caller.tokens[tuple(administers)] = token, time.monotonic() + TOKEN_LIFETIME_S / 2
+    caller.tokens[tuple(rights)] = token, time.monotonic() + TOKEN_LIFETIME_S / 2
     return token
 
 

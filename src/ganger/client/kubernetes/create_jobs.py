@@ -18,13 +18,14 @@ from ganger.client.kubernetes.change_job import ended_job
 from ganger.client.kubernetes.controller_requests import DRY_RUN, query_controller
 from ganger.client.kubernetes.find_job import find_whole_job, newest_of_name
 from ganger.client.kubernetes.job_row import in_full, row, spec_of, submitted_name
-from ganger.client.kubernetes.upload_code import pack_code, upload
+from ganger.client.kubernetes.upload_code import PackedCode, is_kept, pack_code, upload
 from ganger.errors import RequestError
+from ganger.gang_jobs.code_archive import is_stored
 from ganger.gang_jobs.custom_resources import API_VERSION, GANG_JOBS
-from ganger.gang_jobs.object_names import CODE, CONTROL_FIELDS, code_config_map
+from ganger.gang_jobs.object_names import CODE, CODE_LOCATION, CONTROL_FIELDS, IN_STORE
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
-from ganger.kubeapi.resources import CONFIG_MAPS, ListOptions
+from ganger.kubeapi.resources import ListOptions
 from ganger.model.job import ENDED, GangState, JobSpec, split_element_id
 from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
 from ganger.spec.submission_checks import new_id, pending_dependencies, submission_order
@@ -97,18 +98,16 @@ async def _again(caller: Caller, gang_job: CustomObject, overrides: Record) -> R
     fields["name"] = submitted_name(gang_job)
     spec = parse_spec(json.dumps(fields), "the job", overrides)
     [job] = await _new_jobs(caller, (spec,), "/")
-    digest = gang_job.metadata.annotations.get(CODE)
+    annotations = gang_job.metadata.annotations
+    digest = annotations.get(CODE)
     if digest is None or "code" in overrides:
         return in_full(await _create(caller, job))
-    try:
-        await caller.api.get(CONFIG_MAPS, code_config_map(digest), caller.namespace)
-    except ApiError as error:
-        if not error.missing:
-            raise
+    if not await is_kept(caller, digest, in_store=is_stored(gang_job.metadata)):
         detail = f"the copy of the code of {gang_job.metadata.name} was removed after its end"
         typed = caller.typed("clone", gang_job.metadata.name, "--code", ".")
-        raise client_error("code_removed", detail, typed, REFUSED) from None
-    return in_full(await caller.api.create(GANG_JOBS, _body(caller, job, digest)))
+        raise client_error("code_removed", detail, typed, REFUSED)
+    named = {name: annotations[name] for name in (CODE, CODE_LOCATION) if name in annotations}
+    return in_full(await caller.api.create(GANG_JOBS, _body(caller, job, named)))
 
 
 def _specs(request: Record) -> tuple[JobSpec, ...]:
@@ -168,30 +167,40 @@ async def _validate(caller: Caller, jobs: Iterable[_NewJob]) -> None:
     """Have the API server validate all objects."""
     async with caller.api.dry_run_client() as dry_run_api:
         for job in jobs:
-            await _create(replace(caller, api=dry_run_api), job)
+            code = await pack_code(job.spec, job.directory)
+            if code is not None and code.fits_object:
+                await upload(replace(caller, api=dry_run_api), code)
+            await dry_run_api.create(GANG_JOBS, _body(caller, job, _annotations(code)))
 
 
 async def _create(caller: Caller, job: _NewJob) -> CustomObject:
     code = await pack_code(job.spec, job.directory)
-    body = _body(caller, job, None if code is None else code.digest)
+    body = _body(caller, job, _annotations(code))
     if code is None:
         return await caller.api.create(GANG_JOBS, body)
     async with caller.api.dry_run_client() as dry_run_api:
         await dry_run_api.create(GANG_JOBS, body)  # the code of a refused job would stay: no controller knows of it
     await upload(caller, code)
     gang_job = await caller.api.create(GANG_JOBS, body)
-    with suppress(ApiError):  # the job exists; that its code was removed in this moment is all but impossible
+    with suppress(ApiError, ClientError):  # it exists; that its code was removed in this moment is all but impossible
         await upload(caller, code)
     return gang_job
 
 
-def _body(caller: Caller, job: _NewJob, code_digest: str | None) -> Record:
+def _annotations(code: PackedCode | None) -> dict[str, str]:
+    """Return the annotations that name a job's code."""
+    if code is None:
+        return {}
+    return {CODE: code.digest} | ({} if code.fits_object else {CODE_LOCATION: IN_STORE})
+
+
+def _body(caller: Caller, job: _NewJob, annotations: Mapping[str, str]) -> Record:
     """Return the object of a job."""
-    annotations = {"annotations": {CODE: code_digest}} if code_digest is not None else {}
     return {
         "apiVersion": API_VERSION,
         "kind": "GangJob",
-        "metadata": {"name": job.name, "namespace": caller.namespace} | annotations,
+        "metadata": {"name": job.name, "namespace": caller.namespace}
+        | ({"annotations": annotations} if annotations else {}),
         "spec": job.spec_record | {"user": job.user},
     }
 

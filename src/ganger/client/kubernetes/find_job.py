@@ -17,7 +17,7 @@ from ganger.gang_jobs.object_names import gang_of
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.resources import ListOptions
-from ganger.model.job import ENDED, split_element_id
+from ganger.model.job import ENDED, GangState, split_element_id
 
 ENDED_STATE: Final = "ended"
 """State of an element that has ended, where it is not recorded how."""
@@ -115,10 +115,10 @@ def state_of(array: CustomObject, index: int) -> str:
         return ENDED_STATE if array_state in ENDED else array_state
     try:
         checkpoint = json.loads(record)
-        states = {gang["job"]["index"]: str(gang["state"]) for gang in checkpoint["gangs"]}
-        return states.get(index) or (
-            "pending" if index in (checkpoint["array"] or {"rest": ()})["rest"] else ENDED_STATE
-        )
+        # What is as it begins is left out.
+        states = {gang["job"]["index"]: str(gang.get("state", GangState.PENDING)) for gang in checkpoint["gangs"]}
+        waiting = (checkpoint.get("array") or {}).get("rest", ())
+        return states.get(index) or (GangState.PENDING if index in waiting else ENDED_STATE)
     except (ValueError, KeyError, TypeError):
         return array_state  # of another version: nothing better is known
 

@@ -78,8 +78,11 @@ def log_lines(caller: Caller, name: str, query: Mapping[str, str], wait: Await) 
             }
 
 
-async def events(caller: Caller, after: int, gang: str | None) -> AsyncGenerator[Record]:
-    """Yield events after `after` as they happen: the controller's, or changes of objects if it does not answer."""
+async def events(caller: Caller, after: int, gang: str | None) -> AsyncGenerator[Record | None]:
+    """Yield events after `after` as they happen: the controller's, or changes of objects if it does not answer.
+
+    None when the controller has no new ones for a moment.
+    """
     try:
         page = await event_page(caller, {"after": str(after)}, gang)
     except ClientError:
@@ -93,6 +96,7 @@ async def events(caller: Caller, after: int, gang: str | None) -> AsyncGenerator
             yield event
         if page["next"] is None:
             await asyncio.sleep(EVENTS_INTERVAL_S)
+            yield None
         page = await event_page(caller, {"after": str(after)}, gang)
 
 

@@ -45,20 +45,24 @@ async def detail(caller: Caller, text: str) -> Record:
 
 
 async def explanation(caller: Caller, text: str) -> Record:
-    """Return the explanation of the controller, or what the object says and why there is no more."""
+    """Return the explanation of the controller, or what the object says and why there is no more.
+
+    `startup` is where the time of the newest start went, None while there is nothing of it.
+    """
     job = await find_job(caller, text)
-    row = in_full(job.gang_job)["row"]
+    known = in_full(job.gang_job)
+    row, startup = known["row"], {"startup": known["startup"]}
     if is_rejected(job.gang_job):
         remedy = f"to give it up: ganger delete {row['id']}"
         sentence = f"{row['sentence']}\n  it is checked again when queues, policy or claims change; {remedy}"
-        return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence))
+        return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence)) | startup
     try:
-        return await ask_about(caller, job, "/explain")
+        return await ask_about(caller, job, "/explain") | startup
     except ClientError as error:
         if job.index is not None:
             raise
         sentence = f"{row['sentence']}\n  no more is known: {error.detail.splitlines()[0]}: {error.next}".lstrip()
-        return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence))
+        return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence)) | startup
 
 
 async def ask_about(caller: Caller, job: FoundJob, suffix: str = "") -> Record:

@@ -67,7 +67,7 @@ def _rejected_ms(status: Record) -> int | None:
 
 
 def in_full(gang_job: CustomObject) -> Record:
-    """Return what the object alone says of the job, as `JobView` has it, with `gpu_seconds`.
+    """Return what the object alone says of the job, as `JobView` has it, with `gpu_seconds` and `startup`.
 
     A spec that was written by hand and cannot be read has the defaults.
     """
@@ -88,7 +88,8 @@ def in_full(gang_job: CustomObject) -> Record:
         code_hash=gang_job.metadata.annotations.get(CODE),
         reason=reason,
     )
-    return from_json(to_json(view)) | {"gpu_seconds": (status.get("ledger") or {}).get("gpuSeconds")}  # type: ignore[no-any-return]
+    more = {"gpu_seconds": (status.get("ledger") or {}).get("gpuSeconds"), "startup": status.get("startup")}
+    return from_json(to_json(view)) | more  # type: ignore[no-any-return]
 
 
 def read_spec(gang_job: CustomObject) -> JobSpec | None:

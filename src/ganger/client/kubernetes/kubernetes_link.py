@@ -12,6 +12,7 @@ import weakref
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -27,6 +28,7 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Credentials, CredentialsError, NoKubeconfigError
+from ganger.kubeapi.resources import EVERYTHING, ListOptions, Resource
 from ganger.settings import controller_namespace
 
 T = TypeVar("T")
@@ -60,6 +62,27 @@ class KubernetesLink:
             has_namespace=namespace is not None,
             controller=controller_namespace(os.environ),
         )
+
+    def read(self, kind: Resource[T], name: str, namespace: str = "") -> T | None:
+        """Return an object, None if there is none, or no such resource; raise ClientError."""
+
+        async def read() -> T | None:
+            try:
+                return await self.caller.api.get(kind, name, namespace)
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+                return None
+
+        return self._wait(read())
+
+    def read_all(self, kind: Resource[T], options: ListOptions = EVERYTHING) -> list[T]:
+        """Return the objects of a resource; raise ClientError."""
+        return self._wait(self.caller.api.list(kind, options))
+
+    def review(self, kind: Resource[T], spec: dict[str, Any]) -> T:
+        """Return the API server's review of a question; raise ClientError."""
+        return self._wait(self.caller.api.create_review(kind, spec))
 
     async def connect(self) -> None:
         """Do nothing: each request finds its connection."""
@@ -97,7 +120,7 @@ class KubernetesLink:
         if path == "/stream":
             events = follow_objects.events(self.caller, int(query["after"]), query.get("gang"))
             for event in self._each(events, deadline):
-                yield b"data: " + json.dumps(event).encode()
+                yield b": idle" if event is None else b"data: " + json.dumps(event).encode()
         elif path.endswith("/logs"):
             with self._client_errors():
                 for line in follow_objects.log_lines(self.caller, unquote(path.split("/")[2]), query, _result):

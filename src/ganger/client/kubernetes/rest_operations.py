@@ -7,7 +7,7 @@ user can do with kubectl. The controller answers what only it knows, through the
 import time
 from collections.abc import Iterable
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from ganger import __version__
 from ganger.client.client_errors import ClientError
@@ -26,7 +26,19 @@ from ganger.ports import JobFilter, label_terms
 Record = dict[str, Any]
 Query = dict[str, str]
 
-_OF_CONTROLLER: Final = ("fit", "overview", "report", "queues", "nodes", "policy")
+_OF_CONTROLLER: Final = (
+    "incidents",
+    "fit",
+    "defrag",
+    "overview",
+    "report",
+    "queues",
+    "nodes",
+    "policy",
+    "samples",
+    "telemetry",
+    "node-health",
+)
 """Resources about which the controller answers GET requests."""
 _DRY_RUN: Final = {"dryRun": "plan"}
 
@@ -54,6 +66,9 @@ async def respond(caller: Caller, request: Request) -> Any:
             return await _secrets(caller, call, request.body)
         case "whoami":
             return {"user": await caller.user(), "context": caller.context, "namespace": caller.namespace}
+        case "incidents" if "job" in query:
+            query["job"] = (await find_job(caller, query["job"])).gang
+            return await query_controller(caller, "GET", f"/incidents?{urlencode(query)}")
         case _ if request.method == "GET" and kind in _OF_CONTROLLER:
             return await query_controller(caller, "GET", request.target)
         case _:
@@ -92,9 +107,9 @@ async def _job(caller: Caller, call: tuple[str, ...], query: Query, body: Any) -
             return await exec_command(caller, id, rank, query.get("node"))
         case ("GET", id, "events"):
             return await follow_objects.event_page(caller, query, (await find_job(caller, id)).text)
-        case ("GET", id, "elements"):
+        case ("GET", id, "elements" | "usage" | "stacks" as part):
             suffix = "&".join(f"{name}={value}" for name, value in query.items())
-            return await job_detail.ask_about(caller, await find_job(caller, id), f"/elements?{suffix}")
+            return await job_detail.ask_about(caller, await find_job(caller, id), f"/{part}?{suffix}")
         case _:
             output = caller.typed("logs", call[1], "--all", "--tail", "100")
             raise not_in_cluster(f"{call[2]} of a job are not available from its pods, but its output is", output)
@@ -105,7 +120,12 @@ async def _cluster(caller: Caller, kind: str, call: tuple[str, ...], query: Quer
         case "queues", "PUT" | "DELETE" as method, name:
             await cluster_objects.write_queue(caller, name, request.body if method == "PUT" else None)
             return await query_controller(caller, "GET", request.target) if method == "PUT" else None
-        case "policy", "POST", "diff":
+        case (
+            ("defrag", "POST")
+            | ("policy", "POST", "diff")
+            | ("nodes", "POST", _, "repair" | "retire")
+            | ("node-health", "POST", "reset-breaker")
+        ):
             return await query_controller(caller, "POST", request.target, request.body)
         case "policy", "PUT":
             if query == _DRY_RUN:
@@ -130,15 +150,12 @@ async def _secrets(caller: Caller, call: tuple[str, ...], body: Any) -> Any:
 
 
 def _not_in_cluster(caller: Caller, kind: str, call: tuple[str, ...]) -> ClientError:
-    match kind:
-        case "nodes" | "maintenance":
+    match kind, *call:
+        case "nodes" | "maintenance", *_:
             remedy = caller.typed("node", "drain", call[1] if len(call) > 1 else "NODE")
             return not_in_cluster("nodes of a cluster do not fail on request, and have no maintenance windows", remedy)
-        case "tokens":
+        case "tokens", *_:
             return not_in_cluster("tokens of a cluster are the API server's", caller.kubectl("create", "token", "NAME"))
-        case "samples":
-            remedy = caller.kubectl("top", "pod", "-l", "ganger.dev/job")
-            return not_in_cluster("usage is not measured in a cluster", remedy)
         case _:
             remedy = caller.kubectl("-n", caller.controller, "get", "deployment", "ganger-controller")
             return not_in_cluster(f"{call[0]} /{kind} needs a ganger server", remedy)

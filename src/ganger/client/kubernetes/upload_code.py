@@ -1,7 +1,7 @@
-"""Upload of a local directory as the code of a GangJob: packed, and stored in the job's namespace by the user.
+"""Upload of a local directory as the code of a GangJob, packed: the same files as a standalone server includes.
 
-It includes and refuses the same files as a standalone server (`code.code_snapshot`), and has to fit, packed,
-into one object.
+What fits into an object is stored in the job's namespace by the user. What does not is sent to the controller, for its
+durable store.
 """
 
 import asyncio
@@ -11,12 +11,13 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ganger.client.client_errors import REFUSED, client_error
+from ganger.client.client_errors import REFUSED, ClientError, client_error
 from ganger.client.kubernetes.caller import Caller
+from ganger.client.kubernetes.controller_requests import query_controller
 from ganger.code.code_snapshot import snapshot
 from ganger.code.packed_code import pack
 from ganger.gang_jobs import object_names
-from ganger.gang_jobs.code_archive import check_size
+from ganger.gang_jobs.code_archive import MAX_BYTES, check_size
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import ConfigMap
 from ganger.kubeapi.resources import CONFIG_MAPS
@@ -25,14 +26,24 @@ from ganger.spec.submission_checks import check_directory
 
 
 @dataclass(frozen=True, slots=True)
-class UploadedCode:
-    """SHA-256 of an archive, and the archive as base64."""
+class PackedCode:
+    """SHA-256 of an archive, and the archive."""
 
     digest: str
-    content: str = field(repr=False)
+    archive: bytes = field(repr=False)
+
+    @property
+    def content(self) -> str:
+        """The archive as a ConfigMap has it."""
+        return base64.b64encode(self.archive).decode()
+
+    @property
+    def fits_object(self) -> bool:
+        """True for an archive that a ConfigMap has, false for one in the controller's store."""
+        return len(self.archive) <= MAX_BYTES
 
 
-async def pack_code(spec: JobSpec, directory: str) -> UploadedCode | None:
+async def pack_code(spec: JobSpec, directory: str) -> PackedCode | None:
     """Return the packed code of a job; None if its code is not a directory. `directory` is the working directory.
 
     Raises RequestError.
@@ -40,16 +51,49 @@ async def pack_code(spec: JobSpec, directory: str) -> UploadedCode | None:
     if spec.code is None or isinstance(spec.code, GitCode):
         return None
     archive = await asyncio.to_thread(_pack_directory, Path(directory), spec.code)
-    check_size(archive, "leave files out by lines in .gangerignore, name a repository (code: {git: URL})")
-    return UploadedCode(hashlib.sha256(archive).hexdigest(), base64.b64encode(archive).decode())
+    return PackedCode(hashlib.sha256(archive).hexdigest(), archive)
 
 
-async def upload(caller: Caller, code: UploadedCode) -> None:
-    """Store the code for pods. Raises ApiError and ClientError.
+async def upload(caller: Caller, code: PackedCode) -> None:
+    """Store the code for pods. Raises ApiError, ClientError and RequestError (code_too_large).
 
     It is repeated after the GangJob was created: before that, a controller knows of no user of this code and may remove
     it.
     """
+    if code.fits_object:
+        await _create_config_map(caller, code)
+        return
+    try:
+        if not await is_kept(caller, code.digest, in_store=True):
+            await query_controller(caller, "PUT", _target(caller, code.digest), code.archive)
+    except ClientError as error:
+        if error.code not in ("forbidden", "no_controller"):
+            raise
+        remedy = "leave files out: .gangerignore; or code: {git: URL}; or send it to the controller's store"
+        check_size(code.archive, f"{remedy}, which has to be allowed first: {error.next}")
+
+
+async def is_kept(caller: Caller, digest: str, *, in_store: bool) -> bool:
+    """Return whether the caller's namespace has an archive, in the store or as an object.
+
+    Raises ApiError and ClientError.
+    """
+    if not in_store:
+        return await _get(caller, object_names.code_config_map(digest)) is not None
+    try:
+        await query_controller(caller, "GET", _target(caller, digest))
+    except ClientError as error:
+        if error.code != "no_snapshot":
+            raise
+        return False
+    return True
+
+
+def _target(caller: Caller, digest: str) -> str:
+    return f"/code/{digest}?namespace={caller.namespace}"
+
+
+async def _create_config_map(caller: Caller, code: PackedCode) -> None:
     name = object_names.code_config_map(code.digest)
     metadata = {"name": name, "namespace": caller.namespace}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}

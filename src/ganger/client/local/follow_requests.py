@@ -92,6 +92,20 @@ async def events(
     link: Link, after: int, gang: str | None = None, deadline: float | None = None
 ) -> AsyncGenerator[Record, None]:
     """Yield every event after `after` as it happens, across restarts of the server; `gang`: only those of that job."""
+    async with aclosing(events_or_idle(link, after, gang, deadline)) as items:
+        async for event in items:
+            if event is not None:
+                yield event
+
+
+async def events_or_idle(
+    link: Link, after: int, gang: str | None = None, deadline: float | None = None
+) -> AsyncGenerator[Record | None, None]:
+    """Yield events as `events` does, and None now and then while there are none.
+
+    A follower that waits for a state of a job looks again then: on Kubernetes the state that clients read is
+    written to the object after the event.
+    """
     while True:
         request = Request("GET", "/stream" + query_of({"after": after, "gang": gang}))
         try:
@@ -101,6 +115,8 @@ async def events(
                         event = json.loads(line[6:])
                         after = event["seq"]
                         yield event
+                    elif line.startswith(b":"):
+                        yield None
             raise unreachable("the server ended the stream")
         except Unreachable as lost:
             await _resume(link, lost, gang)
@@ -154,9 +170,10 @@ async def ended(link: Link, id: str, timeout_s: float | None = None) -> Record |
     job = await job_of(link, id)
     job_id = job["row"]["id"]
     try:
-        async with aclosing(events(link, seq, deadline=deadline)) as event_stream:
+        async with aclosing(events_or_idle(link, seq, deadline=deadline)) as items:
             while job["row"]["state"] not in ENDED:
-                if _may_end(await anext(event_stream), job_id):
+                event = await anext(items)
+                if event is None or _may_end(event, job_id):
                     job = await job_of(link, job_id)
     except TimedOut:
         if deadline is None:  # it was the server that said nothing

@@ -28,6 +28,7 @@ class ClaimRestrictions:
         self._changed_jobs: set[Key] = set()
         self._wakeup = asyncio.Event()
         backend.volumes.on_change = self._note
+        backend.devices.on_change = retry  # what they restrict is what nodes have, and not which nodes
 
     async def run(self) -> None:
         """Handle changes until cancelled."""

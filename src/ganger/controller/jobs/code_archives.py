@@ -18,10 +18,10 @@ from typing import Any, Final
 import msgspec
 
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
-from ganger.controller.jobs.gang_job_reconciler import OVER
+from ganger.controller.jobs.conditions import OVER
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.gang_jobs import object_names
-from ganger.gang_jobs.code_archive import code_digest
+from ganger.gang_jobs.code_archive import code_digest, is_stored
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import ConfigMap, CustomObject, Key, Object
@@ -73,8 +73,10 @@ class CodeArchives:
 
     def job_changed(self, before: CustomObject | None, after: CustomObject | None) -> None:
         """Handle a change of a GangJob. The code of a new one is in use from now on, however short it lives."""
-        if before is None and after is not None and (digest := code_digest(after.metadata)) and not _is_over(after):
-            self._mark_used(_key(after.metadata.key, digest))
+        if before is None and after is not None and not is_over(after):
+            digest = _object_digest(after)
+            if digest is not None:
+                self._mark_used(_key(after.metadata.key, digest))
 
     async def put(self, job: Key, digest: str, archive: bytes) -> None:
         """Create the ConfigMap with a job's code, by its hash. Raises ApiError."""
@@ -169,9 +171,9 @@ class CodeArchives:
         """Return which of the known and held ConfigMaps live jobs use."""
         candidates, used = self._known.keys() | self._held.keys(), set[Key]()
         for job in self._backend.jobs if candidates else ():
-            digest = code_digest(job.metadata)
+            digest = _object_digest(job)
             key = _key(job.metadata.key, digest) if digest else self._code_of_job.get(job.metadata.key)
-            if key in candidates and key not in used and not _is_over(job):
+            if key in candidates and key not in used and not is_over(job):
                 used.add(key)
         return used
 
@@ -218,13 +220,18 @@ class CodeArchives:
             _log.warning("unused code is not removed: %s%s", message, remedy)
 
 
-def _is_over(job: CustomObject) -> bool:
+def is_over(job: CustomObject) -> bool:
     """Return whether a GangJob has ended.
 
     Its phase may have been written by hand: the record decides whether the job is live.
     """
     status: dict[str, Any] = msgspec.json.decode(job.status) or {}
     return status.get("phase") in OVER and not is_checkpoint(status.get("record") or "")
+
+
+def _object_digest(job: CustomObject) -> str | None:
+    """Return the hash of a job's code if it names some that is in a ConfigMap."""
+    return None if is_stored(job.metadata) else code_digest(job.metadata)
 
 
 def _key(job: Key, digest: str) -> Key:

@@ -6,13 +6,16 @@ So `kubectl wait --for=condition=Finished` waits for the end, and `--for=conditi
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from ganger.errors import RequestError
 from ganger.model.job import ENDED
 from ganger.model.views.service_views import JobRow
 
 Condition = dict[str, Any]
+
+OVER: Final = ("Succeeded", "Failed", "Stopped")
+"""Phases of a job that has ended."""
 
 
 def conditions(row: JobRow, waits: Mapping[str, Any], since_ms: int, generation: int) -> list[Condition]:

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.controller.jobs.gang_job_reconciler import OVER, spec_of
+from ganger.controller.jobs.conditions import OVER
+from ganger.controller.jobs.gang_job_reconciler import spec_of
 from ganger.engine.eventlog.codec import adapter
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.engine.eventlog.projection import Projection
@@ -38,6 +39,7 @@ class Ended:
     ledger: Ledger
     origin: Origin
     checkpoint_step: int | None = None
+    gpu_milli: int = 0
     jobs: int = 1
 
 
@@ -49,6 +51,7 @@ def encode(projection: Projection) -> str:
         ledger=projection.ledger,
         origin=projection.job.origin,
         checkpoint_step=projection.checkpoint_step,
+        gpu_milli=projection.gpu_milli,
         jobs=projection.jobs,
     )
     return adapter(Ended).dump_json(ended, exclude_defaults=True).decode()
@@ -77,4 +80,4 @@ def _projection(name: str, record: str, gang_job: CustomObject) -> Projection:
         raise ValueError(f"the record belongs to {row.id}, which is {row.state}")
     spec = spec_of(gang_job.metadata.key, msgspec.json.decode(gang_job.spec))
     job = Job(id=name, user=row.user, spec=spec, origin=ended.origin)
-    return Projection(ended.number, row, ended.ledger, ended.checkpoint_step, job, ended.jobs)
+    return Projection(ended.number, row, ended.ledger, ended.checkpoint_step, job, ended.gpu_milli, ended.jobs)

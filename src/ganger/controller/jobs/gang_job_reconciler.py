@@ -15,25 +15,29 @@ from typing import Any, Final
 import msgspec
 
 from ganger.controller.jobs import conditions
+from ganger.controller.jobs.conditions import OVER
 from ganger.controller.jobs.job_builder import MISSING, JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.core.state.gang import Gang
 from ganger.errors import RequestError
+from ganger.gang_jobs import object_names
 from ganger.gang_jobs.object_names import CONTROL_FIELDS, DEFAULT_USER, gang_of, id_of
 from ganger.kubeapi.objects import CustomObject, Key, ObjectMeta
+from ganger.model.decision import Cause
 from ganger.model.event import (
     Deleted,
     Event,
     PriorityChanged,
     ResumeRequested,
+    ScaleRequested,
     StopRequested,
     Submitted,
     SuspendRequested,
 )
 from ganger.model.job import GangState, Job, JobSpec
+from ganger.model.watch.watch_event import RollbackRequested
 from ganger.spec import spec_from_dict
 
-OVER: Final = ("Succeeded", "Failed", "Stopped")
 UNREAD_REASON: Final = "record_unreadable"
 UNREAD_MESSAGE: Final = (
     "its status.record cannot be read, so its progress is unknown: its pods run on without supervision; "
@@ -143,6 +147,7 @@ class GangJobReconciler:
             spec = msgspec.json.decode(item.spec)
             job = await asyncio.to_thread(self._job, item.metadata, spec)
             job = replace(job, origin=await self._code.provide(job.spec, item.metadata, job.origin))
+            self._write_code_location(item)
             # Nothing is written of the job before the cycle that accepts it, which has read this generation.
             self._observed[job.id] = item.metadata.generation
             await self._post(job, spec)
@@ -158,6 +163,12 @@ class GangJobReconciler:
                 if (later := self._refused.get(name)) is not None:
                     self._start_submission(later)
 
+    def _write_code_location(self, item: CustomObject) -> None:
+        """Write where the code is, for the next controller, at the latest with what is written of the job's record."""
+        location = self._code.location(item.metadata.key)
+        if location != (msgspec.json.decode(item.status) or {}).get(object_names.CODE_LOCATION_FIELD):
+            self._write_status(item.metadata.key, {object_names.CODE_LOCATION_FIELD: location})
+
     async def _post(self, job: Job, spec_fields: Mapping[str, Any]) -> None:
         """Post the submission with the requests that the object has from the beginning. Raises RequestError."""
         while True:
@@ -166,6 +177,8 @@ class GangJobReconciler:
                 events.append(SuspendRequested(gang=job.id, by=job.user))
             if spec_fields.get("stop"):
                 events.append(StopRequested(gang=job.id, by=job.user))
+            if (size := _size(spec_fields)) is not None:
+                events.append(ScaleRequested(gang=job.id, nodes=size, by=job.user))
             try:
                 # No thread waits for the result: thousands of submissions are to be planned together.
                 await asyncio.wrap_future(self._loop.post_all(events)[0])
@@ -228,6 +241,11 @@ class GangJobReconciler:
             events.append(StopRequested(gang=name, by=by))
         if (priority := _priority(spec_fields)) != _priority(before):
             events.append(PriorityChanged(gang=name, priority=priority, by=by))
+        if (size := _size(spec_fields)) != _size(before):
+            most = spec_of(item.metadata.key, spec_fields).sizes[-1]
+            events.append(ScaleRequested(gang=name, nodes=most if size is None else size, by=by))
+        if (step := spec_fields.get("rollback")) is not None and step != before.get("rollback"):
+            events.append(RollbackRequested(gang=name, step=step, by=by))
         if not events:
             self._set_observed(item)
             return
@@ -273,8 +291,17 @@ def spec_of(key: Key, spec_fields: Mapping[str, Any]) -> JobSpec:
 
 def _requests_of(gang: Gang) -> dict[str, Any]:
     """Return what users have requested of a gang, as fields of a GangJob's spec."""
-    suspend = gang.suspends or gang.state in (GangState.SUSPENDING, GangState.SUSPENDED)
-    return {"suspend": suspend, "priority": gang.job.spec.priority}
+    is_suspended = gang.state in (GangState.SUSPENDING, GangState.SUSPENDED)
+    suspend = gang.suspends is Cause.SUSPENDED or (is_suspended and gang.attempt.stop_sent is not Cause.IDLE_SUSPEND)
+    size = None if gang.wanted_nodes == gang.job.spec.sizes[-1] else gang.wanted_nodes
+    step = gang.checkpoints.requested_step
+    return {"suspend": suspend, "priority": gang.job.spec.priority, "scale": size, "rollback": step}
+
+
+def _size(spec_fields: Mapping[str, Any]) -> int | None:
+    """Return the size that is requested; None: as many as it can have."""
+    size: int | None = spec_fields.get("scale")
+    return size
 
 
 def _priority(spec_fields: Mapping[str, Any]) -> int:

@@ -1,15 +1,16 @@
 """Pods that fetch the code of jobs from repositories, one for each job, in the controller's own namespace.
 
 git and what it talks to are not trusted, so a pod has no token, no rights, no secrets and no volumes of others, little
-memory, disk and time; the network policy `ganger-git` limits its connections. Its log carries the archive.
+memory, disk and time; the network policy `ganger-git` limits its connections. An init container fetches, and says in
+its log what it has, or why it has nothing; while the other container waits, the controller reads the archive from it.
 """
 
 import asyncio
-import base64
+import hashlib
 import logging
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -18,20 +19,24 @@ import msgspec
 from ganger.backends.kubernetes.binding import is_over
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.errors import RequestError
-from ganger.gang_jobs.code_archive import MAX_BYTES
 from ganger.gang_jobs.custom_resources import GROUP
 from ganger.gang_jobs.pod_template import LAUNCHER, WORK, container_security_context, pod_security_context
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Key, Object, ObjectMeta, Pod
+from ganger.kubeapi.pod_exec import CommandError
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import PODS
+from ganger.launcher.fetch_code import ARCHIVE
 from ganger.model.job import GitCode
 from ganger.model.policy import RESTRICTED
 
 LABEL: Final = f"{GROUP}/git"
 """Label of the pods: the network policy selects them by it."""
 CONTAINER: Final = "git"
+"""Init container, which fetches."""
+HOLDER: Final = "holder"
+"""Container that keeps what was fetched until the controller has read it."""
 TIMEOUT_S: Final = 300
 START_TIMEOUT_S: Final = 120
 """Additional time for the pod to be scheduled and its image to be pulled."""
@@ -41,10 +46,13 @@ MAX_OF_NAMESPACE: Final = 2
 POLL_S: Final = 0.1
 """Interval of looking at the pods that the controller follows anyway."""
 DISK: Final = "4Gi"
-MAX_LOG_BYTES: Final = 2 * MAX_BYTES
-"""The archive in base64, and the lines about it."""
+MAX_LOG_BYTES: Final = 64 << 10
+WRITE_BYTES: Final = 1 << 20
+"""Size of what is written at once, on a thread."""
 MAX_TEXT: Final = 1_000
 CODES: Final = ("no_git", "git_failed", "no_such_ref", "code_too_large")
+_INITIALIZING: Final = "PodInitializing"
+"""Waiting reason of the container that waits for the other one."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _REMEDY: Final = "clone it, and name the directory in code:"
 
@@ -52,10 +60,11 @@ _log = logging.getLogger(__name__)
 
 
 class FetchedCode(NamedTuple):
-    """The commit of a ref, and its files as a tar.gz."""
+    """The commit of a ref, and SHA-256 and size of its files as a tar.gz."""
 
     commit: str
-    archive: bytes
+    digest: str
+    size_bytes: int
 
 
 class GitPods:
@@ -83,25 +92,27 @@ class GitPods:
             if LABEL in pod.metadata.labels:
                 await self._remove(pod)
 
-    async def fetch(self, code: GitCode, job: ObjectMeta) -> FetchedCode:
-        """Fetch the code of a GangJob. Raises RequestError."""
+    async def fetch(
+        self, code: GitCode, job: ObjectMeta, max_bytes: int, write: Callable[[bytes], None]
+    ) -> FetchedCode:
+        """Fetch the code of a GangJob, of at most that size, and write it. Raises RequestError."""
         own_slots = self._slots_of.setdefault(job.namespace, asyncio.Semaphore(MAX_OF_NAMESPACE))
         async with own_slots, self._slots:
             try:
                 launcher = await self._bootstrap.ensure_launcher(self._namespace)
-                pod = await self._api.create(PODS, self._body(code, job.uid, launcher))
+                pod = await self._api.create(PODS, self._body(code, job.uid, launcher, max_bytes))
                 try:
-                    ended = await self._ended(pod, code)
-                    log = await self._read_log(pod)
+                    done = await self._done(pod, code)
+                    commit, size_bytes = _result(code, done, await self._read_log(pod), max_bytes)
+                    return FetchedCode(commit, await self._copy(pod, code, size_bytes, write), size_bytes)
                 finally:
                     await self._remove(pod)
             except ApiError as error:
                 remedy = error.remedy or "submit it again"
                 raise RequestError("git_failed", f"code: no pod can fetch it: {error}", remedy) from None
-        return _result(code, ended, log)
 
-    async def _ended(self, created: Pod, code: GitCode) -> Pod:
-        """Return the pod once it has ended. Raises RequestError when it takes too long or is deleted."""
+    async def _done(self, created: Pod, code: GitCode) -> Pod:
+        """Return the pod once it has fetched or failed. Raises RequestError when it takes too long or is deleted."""
         deadline_s = asyncio.get_running_loop().time() + TIMEOUT_S + START_TIMEOUT_S
         seen = created
         while asyncio.get_running_loop().time() < deadline_s:
@@ -109,7 +120,7 @@ class GitPods:
             current = self._pods.get(created.metadata.key)
             if current is not None and current.metadata.uid == created.metadata.uid:
                 seen = current
-                if is_over(seen):
+                if is_over(seen) or seen.status.phase == "Running":
                     return seen
             elif seen is not created:
                 raise RequestError("git_failed", f"{code.git} was not fetched: its pod was deleted", "submit it again")
@@ -120,14 +131,37 @@ class GitPods:
         ref = ObjectRef(PODS, pod.metadata.namespace, pod.metadata.name, "log")
         return await self._api.text(ref, {"container": CONTAINER, "limitBytes": str(MAX_LOG_BYTES)})
 
+    async def _copy(self, pod: Pod, code: GitCode, size_bytes: int, write: Callable[[bytes], None]) -> str:
+        """Write the archive of a pod, and return its hash. Raises ApiError, and RequestError if it has another size."""
+        digest, left_bytes, block = hashlib.sha256(), size_bytes, b""
+        try:
+            command = ["cat", f"{WORK}/{ARCHIVE}"]
+            async with aclosing(self._api.command_output(pod.metadata.key, HOLDER, command)) as output:
+                async for data in output:
+                    digest.update(data)
+                    left_bytes -= len(data)
+                    block += data
+                    if left_bytes < 0:
+                        break
+                    if len(block) >= WRITE_BYTES:
+                        await asyncio.to_thread(write, block)
+                        block = b""
+        except CommandError as error:
+            detail = f"{code.git} was fetched, and cannot be read from its pod: {error}: {error.error_output}"
+            raise RequestError("git_failed", detail[:MAX_TEXT], "submit it again") from None
+        if left_bytes:
+            raise RequestError("git_failed", f"{code.git}: its pod has other code than it says", "submit it again")
+        await asyncio.to_thread(write, block)
+        return digest.hexdigest()
+
     async def _remove(self, pod: Pod) -> None:
         try:
             await self._api.delete(PODS, pod.metadata, grace_s=0)
         except ApiError as error:
             _log.warning("the pod %s, which fetched code, is left: %s", pod.metadata.name, error)
 
-    def _body(self, code: GitCode, uid: str, launcher: str) -> Object:
-        arguments = ["fetch", code.git, code.ref, str(MAX_BYTES)]
+    def _body(self, code: GitCode, uid: str, launcher: str, max_bytes: int) -> Object:
+        fetch = ["python3", "-I", "-S", LAUNCHER, "fetch", code.git, code.ref, str(max_bytes)]
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -138,7 +172,8 @@ class GitPods:
                 "enableServiceLinks": False,
                 "activeDeadlineSeconds": TIMEOUT_S,
                 "securityContext": pod_security_context(RESTRICTED),
-                "containers": [self._container(arguments)],
+                "initContainers": [self._container(CONTAINER, fetch)],
+                "containers": [self._container(HOLDER, ["sleep", str(TIMEOUT_S)])],
                 "volumes": [
                     {"name": "launcher", "configMap": {"name": launcher}},
                     {"name": "work", "emptyDir": {"sizeLimit": DISK}},
@@ -146,11 +181,11 @@ class GitPods:
             },
         }
 
-    def _container(self, arguments: list[str]) -> Object:
+    def _container(self, name: str, command: list[str]) -> Object:
         return {
-            "name": CONTAINER,
+            "name": name,
             "image": self._image,
-            "command": ["python3", "-I", "-S", LAUNCHER, *arguments],
+            "command": command,
             "workingDir": WORK,
             "env": [{"name": "HOME", "value": WORK}],
             "securityContext": {"readOnlyRootFilesystem": True, **container_security_context(RESTRICTED)},
@@ -167,23 +202,22 @@ class GitPods:
 
 def _startup_problem(pod: Pod) -> str:
     """Return why a pod has not started, as far as its status tells."""
-    waiting = (status.state.waiting for status in pod.status.container_statuses)
-    reasons = [f"{state.reason}: {state.message}" for state in waiting if state is not None]
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    waiting = (status.state.waiting for status in statuses)
+    reasons = [f"{state.reason}: {state.message}" for state in waiting if state and state.reason != _INITIALIZING]
     reasons += [item.message for item in pod.status.conditions if item.type == "PodScheduled" and item.message]
     return f": its pod waits ({reasons[0].rstrip(': ')})" if reasons else ""
 
 
-def _result(code: GitCode, pod: Pod, log: str) -> FetchedCode:
-    """Return the code that a pod printed. Raises RequestError. Nothing that a pod prints is trusted."""
-    head, _, body = log.partition("\n")
+def _result(code: GitCode, pod: Pod, log: str, max_bytes: int) -> tuple[str, int]:
+    """Return commit and size of what a pod says it has. Raises RequestError. Nothing that a pod prints is trusted."""
     fields: dict[str, Any] = {}
     with suppress(msgspec.DecodeError, RecursionError):
-        fields = msgspec.json.decode(head, type=dict[str, Any])
-    if pod.status.phase == "Succeeded":
-        with suppress(ValueError):
-            archive = base64.b64decode("".join(body.split()), validate=True)
-            if _COMMIT.fullmatch(str(fields.get("commit"))) and fields.get("bytes") == len(archive):
-                return FetchedCode(fields["commit"], archive)
+        fields = msgspec.json.decode(log.partition("\n")[0], type=dict[str, Any])
+    if pod.status.phase == "Running":
+        commit, size_bytes = str(fields.get("commit")), fields.get("bytes")
+        if _COMMIT.fullmatch(commit) and type(size_bytes) is int and 0 <= size_bytes <= max_bytes:
+            return commit, size_bytes
     if fields.get("error") in CODES:
         detail, remedy = (" ".join(str(fields.get(name, "")).split())[:MAX_TEXT] for name in ("detail", "next"))
         raise RequestError(fields["error"], detail, remedy)

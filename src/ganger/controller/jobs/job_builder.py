@@ -16,11 +16,22 @@ from urllib.parse import urlsplit
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
 from ganger.errors import RequestError
+from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
+from ganger.gang_jobs.gpu_slices import with_slices
+from ganger.gang_jobs.namespace_queues import queue_of
 from ganger.gang_jobs.object_names import gang_of, id_of
-from ganger.gang_jobs.pod_template import WORK
+from ganger.gang_jobs.pod_section import (
+    Reference,
+    find_claim_references,
+    find_excess,
+    find_references,
+    merged_rights,
+)
+from ganger.gang_jobs.pod_template import WORK, container_security_context, pod_security_context
 from ganger.kubeapi.objects import Key
 from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin
-from ganger.model.policy import Pods
+from ganger.model.job_sections.pod_spec import PodSection
+from ganger.model.policy import POD_SECURITY, Pods
 from ganger.spec.submission_checks import pending_dependencies
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -41,7 +52,7 @@ class JobBuilder:
     Attributes:
         loop: the scheduling loop.
         state_of: returns the state of a job by id; None if it does not exist.
-        restrict: returns a spec with the labels that its claims in a namespace require of nodes. Raises RequestError.
+        restrict: returns a spec with what its claims in a namespace and its fabric need of nodes. Raises RequestError.
     """
 
     loop: Loop
@@ -53,10 +64,11 @@ class JobBuilder:
 
         is_administrator: whether the limits of users do not apply; for a GangJob that exists, admission checked them.
         """
-        if any(spec.role(name).resources.gpu.is_share for name in spec.order):
-            raise RequestError("bad_spec", "a share of a GPU is not supported on Kubernetes yet", "ask for whole GPUs")
+        _check_supported(spec)
+        spec = with_slices(spec)
         with self.loop.view() as state:
             check_pod_policy(spec, state.document.pods)
+            spec = replace(spec, queue=queue_of(key.namespace, spec.queue, state.document.namespaces))
             spec = limited(spec, state, user, is_administrator=is_administrator)
         after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
         spec = self.restrict(key.namespace, replace(spec, after=after))
@@ -78,6 +90,31 @@ class JobBuilder:
             raise RequestError(error.code, error.detail, "create a new one that does not come after it") from None
 
 
+def _check_supported(spec: JobSpec) -> None:
+    """Raise RequestError (bad_spec) for the first key that pods cannot honour."""
+    has_local = spec.checkpoint is not None and spec.checkpoint.local is not None
+    has_share = any(spec.role(name).resources.gpu.is_share for name in spec.order)
+    gpus = {name: None for role in spec.order for name in spec.role(role).resources.extended if name in GPU_RESOURCES}
+    unsupported = (
+        (bool(gpus), f"resources.extended: {', '.join(gpus)} are GPUs", "write resources: {gpu: N}"),
+        (has_share, "a share of a GPU is not supported on Kubernetes yet", "ask for whole GPUs"),
+        (spec.warm, "warm is not supported on Kubernetes: every attempt begins in new containers", "leave it out"),
+        (
+            has_local,
+            "checkpoint.local is not supported on Kubernetes: the disk of a pod ends with the pod",
+            "leave local out, and mount a volume for checkpoint.dir",
+        ),
+        (
+            bool(spec.placement.devices) and not any(map(spec.claims_of, spec.order)),
+            "placement.devices: the kubelet chooses the GPUs that a pod asks for by resources.gpu",
+            "ask for them by pod.spec.resourceClaims (DRA), or leave it out; placement.nodes chooses the nodes",
+        ),
+    )
+    for is_asked, detail, remedy in unsupported:
+        if is_asked:
+            raise RequestError("bad_spec", detail, remedy)
+
+
 def check_pod_policy(spec: JobSpec, pods: Pods) -> None:
     """Raise RequestError (not_permitted) for the first name of a job that the policy does not permit."""
     _check("volumes", (volume.name for volume in spec.volumes), "PersistentVolumeClaim", pods.volumes)
@@ -85,8 +122,39 @@ def check_pod_policy(spec: JobSpec, pods: Pods) -> None:
     _check("labels", spec.labels, "label", pods.labels)
     taints = (taint.partition("=")[0] for taint in spec.placement.tolerations)
     _check("tolerations", taints, "taint", pods.tolerations)
+    for reference in find_claim_references(spec):
+        _check_reference(reference, pods)
+    if spec.pod is not None:
+        _check_section(spec, spec.pod, pods)
     if isinstance(spec.code, GitCode):
         _check("git_hosts", [_host_of(spec.code.git)], "host of code.git", pods.git_hosts)
+
+
+def _check_section(spec: JobSpec, section: PodSection, pods: Pods) -> None:
+    """Raise RequestError (not_permitted) for the first thing that the section `pod` may not ask for."""
+    _check("labels", section.metadata.labels, "label", pods.labels)
+    _check("labels", section.metadata.annotations, "annotation", pods.labels)
+    taints = (str(toleration.get("key") or ALL) for toleration in section.spec.get("tolerations", ()))
+    _check("tolerations", taints, "taint", pods.tolerations)
+    for reference in find_references(section):
+        _check_reference(reference, pods)
+    contexts = pod_security_context(pods.security), container_security_context(pods.security)
+    for excess in find_excess(merged_rights(spec, section, *contexts)):
+        is_named = any(fnmatchcase(excess.reference, pattern) for pattern in pods.references if excess.reference)
+        if POD_SECURITY.index(excess.needs) > POD_SECURITY.index(pods.security) and not is_named:
+            detail = f"the policy does not permit {excess.field}: it is beyond {pods.security} (pods.security)"
+            alone = f", or to add {excess.reference} to pods.references" if excess.reference else ""
+            administrator = f"ask an administrator to set pods.security: {excess.needs}{alone}"
+            remedy = f"leave it out, or {administrator} of the SchedulingPolicy"
+            raise RequestError("not_permitted", detail, remedy, 403)
+
+
+def _check_reference(reference: Reference, pods: Pods) -> None:
+    kind, _, name = reference.name.partition("/")
+    if kind in ("Secret", "ConfigMap") and (name.startswith("ganger-") or name.endswith("-ganger")):
+        detail = f"{reference.field}: the {kind} {name} is ganger's own, which no job may name"
+        raise RequestError("not_permitted", detail, "leave it out; secrets: has the keys of ganger-secrets", 403)
+    _check("references", [reference.name], f"reference of {reference.field} to", pods.references)
 
 
 def _check(key: str, names: Iterable[str], kind: str, patterns: tuple[str, ...]) -> None:

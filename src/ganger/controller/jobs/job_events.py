@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ganger.backends.kubernetes.foreign.foreign_pods import is_foreign_gang
+from ganger.backends.kubernetes.foreign.foreign_gang import is_foreign_gang
 from ganger.controller.jobs.conditions import time_of
 from ganger.core.state.gang import Gang
-from ganger.engine.query.event_text import failure_end_text, stop_text
+from ganger.engine.query.event_text import failure_end_text, idle_text, stop_text
 from ganger.gang_jobs.custom_resources import API_VERSION, PROGRAM
 from ganger.gang_jobs.object_names import key_of
 from ganger.kubeapi.api_client import ApiClient
@@ -25,6 +25,7 @@ from ganger.kubeapi.resources import EVENTS
 from ganger.kubeapi.workqueue import WorkQueue
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Decided, Event
+from ganger.model.idle.idle_event import Idle, IdleStep
 from ganger.model.job import ENDED, GangState
 from ganger.model.views.service_views import JobRow
 
@@ -39,13 +40,32 @@ _STOPS: Final = {
     Cause.PREEMPTED: "Preempted",
     Cause.DRAINED: "Drained",
     Cause.NODE_PREEMPTED: "Drained",
+    Cause.EVICTED: "Evicted",
+    Cause.MOVED: "Moved",
+    Cause.ROLLED_BACK: "RolledBack",
+    Cause.DIVERGED: "Diverged",
+    Cause.STALLED: "Stalled",
+    Cause.IDLE_SUSPEND: "IdleSuspended",
+    Cause.IDLE_STOP: "IdleStopped",
     Cause.SUSPENDED: "Suspended",
+    Cause.RESIZED: "Resized",
     Cause.TIME_LIMIT: "TimeLimit",
     Cause.QUEUE_TIME: "TimeLimit",
 }
 """Reasons of decided stops; other stops follow a failure or a request, which have events of their own."""
 _ENDS: Final[Mapping[str, str]] = {state: state.capitalize() for state in ENDED}
-_WARNINGS: Final = ("Preempted", "AttemptFailed", "TimeLimit", "Failed")
+_WARNINGS: Final = (
+    "Preempted",
+    "AttemptFailed",
+    "TimeLimit",
+    "Failed",
+    "RolledBack",
+    "Diverged",
+    "Stalled",
+    "IdleSuspended",
+    "IdleStopped",
+    "Idle",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +85,9 @@ class Notice(NamedTuple):
 
 
 def decision_notices(event: Event) -> list[Notice]:
-    """Return the notices of a plan: starts, and stops that were decided."""
+    """Return the notices of a plan: starts, and stops that were decided; and that of a warning."""
+    if isinstance(event, Idle) and event.step is IdleStep.WARNED:
+        return [_attempt_notice(event.gang, "Idle", event.generation, f"the job {idle_text(event)}")]
     notices = []
     for decision in event.plan.decisions if isinstance(event, Decided) else ():
         if isinstance(decision, Start):

@@ -82,13 +82,21 @@ class PolicyReconciler:
             for run in (self._queues.run, self._policies.run, *(writer.run for writer in self._writers.values())):
                 group.create_task(run())
 
+    async def wait_synced(self) -> None:
+        """Wait until all objects were listed once."""
+        for informer in (self._queues, self._policies):
+            await informer.synced.wait()
+
+    async def refresh(self) -> None:
+        """Wait until every change of the objects from before this call is known."""
+        await asyncio.gather(self._queues.refresh(), self._policies.refresh())
+
     async def policy_in_force(self) -> PolicyDocument:
         """Return the policy that the previous controller had put in force; without one, the default.
 
         Waits until all objects are listed. Called before `reconcile`.
         """
-        for informer in (self._queues, self._policies):
-            await informer.synced.wait()
+        await self.wait_synced()
         self._in_force = {
             name: record["spec"] for name, item in self._objects().items() if (record := _record(item)) is not None
         }

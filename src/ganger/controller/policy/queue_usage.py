@@ -33,18 +33,25 @@ CLOCK_SKEW_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Usage of one queue at a time, with the half-life that `decayed` is counted in."""
+    """Usage of one queue at a time, with the half-life that `decayed` is counted in.
+
+    Attributes:
+        failures: Of root: the failures of all gangs, and the node time in which they occurred.
+    """
 
     at_ms: int
     half_life_ms: int
     decayed: tuple[DecayedUsage, ...] = ()
     runs: tuple[RunTimes, ...] = ()
     node_time: tuple[NodeTimeRecord, ...] = ()
+    failures: tuple[int, int] = (0, 0)
 
     @property
-    def figures(self) -> tuple[tuple[DecayedUsage, ...], tuple[RunTimes, ...], tuple[NodeTimeRecord, ...]]:
+    def figures(
+        self,
+    ) -> tuple[tuple[DecayedUsage, ...], tuple[RunTimes, ...], tuple[NodeTimeRecord, ...], tuple[int, int]]:
         """Everything but the time."""
-        return self.decayed, self.runs, self.node_time
+        return self.decayed, self.runs, self.node_time, self.failures
 
 
 def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
@@ -62,6 +69,7 @@ def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
         runs.setdefault(recorded_with.get(run_times.queue, run_times.queue), []).append(run_times)
     for record in state.tree.node_time.records(state.at_ms):
         node_time.setdefault(recorded_with.get(record.queue, ROOT), []).append(record)
+    failures = (state.history.failures.failures, state.history.failures.node_ms)
     empty = Usage(at_ms=state.at_ms, half_life_ms=state.fair_shares.half_life_ms)
     return {
         name: replace(
@@ -69,9 +77,10 @@ def usage_of(state: State, queues: Container[str]) -> dict[str, Usage]:
             decayed=tuple(decayed.get(name, ())),
             runs=tuple(runs.get(name, ())),
             node_time=tuple(node_time.get(name, ())),
+            failures=failures if name == ROOT else (0, 0),
         )
         for name in state.tree.index
-        if name in decayed or name in runs or name in node_time
+        if name in decayed or name in runs or name in node_time or (name == ROOT and any(failures))
     }
 
 
@@ -109,6 +118,8 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
             raise ValueError(f"runs of {runs.user}: invalid run times {runs.times_ms}")
     for record in usage.node_time:
         _check_node_time(record, usage.at_ms)
+    if min(usage.failures) < 0:
+        raise ValueError(f"failures {usage.failures}: less than none")
     if len({(item.queue, item.user) for item in usage.decayed}) != len(usage.decayed):
         raise ValueError("decayed usage: a user occurs twice")
     return usage
@@ -150,10 +161,10 @@ def current_usage(usages: Iterable[Usage], half_life_ms: int, queues: Container[
     ]
 
 
-def known_run_times(usages: Mapping[str, Usage]) -> list[RunTimes]:
+def known_run_times(usages: Mapping[str, Usage]) -> tuple[RunTimes, ...]:
     """Return all run times; of a user no more job kinds than are ever known, as objects are not written at one time."""
     by_user = dict[str, list[RunTimes]]()
     for name in sorted(usages):
         for runs in usages[name].runs:
             by_user.setdefault(runs.user, []).append(runs)
-    return [runs for of_user in by_user.values() for runs in of_user[-MAX_SIZES:]]
+    return tuple(runs for of_user in by_user.values() for runs in of_user[-MAX_SIZES:])

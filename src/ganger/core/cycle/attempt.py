@@ -1,9 +1,12 @@
 """The attempt to start one pending gang, and its outcome: fit, then preempt, then reserve or hold capacity."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ganger.core.cycle import preemption
 from ganger.core.cycle.cycle import CURABLE, Cycle
+from ganger.core.failure.save_interval import estimate_saves
 from ganger.core.placement.start_check import (
     StartRequest,
     could_ever_start,
@@ -13,14 +16,21 @@ from ganger.core.placement.start_check import (
     over_quota,
     start_request,
 )
+from ganger.core.placement.suspect_nodes import suspects_to_avoid, takes_suspects
 from ganger.core.reservations.capacity_forecast import Moved
 from ganger.core.reservations.earliest_start import find_earliest_start
-from ganger.core.state import job_arrays
+from ganger.core.state import job_arrays, spares
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares
-from ganger.model.decision import Start
+from ganger.model.decision import SaveEstimate, Start
+from ganger.model.job_sections.checkpoint_spec import AUTO
 from ganger.model.pending_reason import PendingReason, ReasonCode
+from ganger.model.units import DAY_MS
+
+SLOW_MILLI: Final = 100
+"""Lack of performance from which large gangs avoid a node where they can."""
+MEASUREMENT_HOLDS_MS: Final = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,13 @@ def attempt(cycle: Cycle, candidate: Gang, last_start: Start | None) -> Outcome:
     return Reserved(reason, found.max_stay_of_others_ms) if is_reserved else found
 
 
+def start_preemptor(cycle: Cycle, gang: Gang, last_start: Start | None) -> Start | None:
+    """Start a gang on what is free, and held for others; return None if it cannot start now."""
+    with cycle.holds.released():
+        found = _find_start_beside_holds(cycle, gang)
+    return _start(cycle, gang, found, last_start).start if isinstance(found, PossibleStart) else None
+
+
 def find_start(cycle: Cycle, gang: Gang) -> PossibleStart | Blocked:
     """Return where a gang may start, or why it may not."""
     if gang.id in cycle.reservations.by_gang:
@@ -115,16 +132,14 @@ def find_start(cycle: Cycle, gang: Gang) -> PossibleStart | Blocked:
 
 
 def _find_start_beside_holds(cycle: Cycle, gang: Gang) -> PossibleStart | Blocked:
-    request, state, reservations = start_request(gang), cycle.state, cycle.reservations
+    state, reservations = cycle.state, cycle.reservations
+    request = replace(start_request(gang), takes_suspects=takes_suspects(state, gang))
     reason = exceeded_limit(state, request)
     if reason is not None:
         return Blocked(reason)
     found = reservations.find_start(gang, request)
     if found.shares is not None:
-        # If possible not on nodes where it has failed repeatedly.
-        cautious = replace(request, avoids=(*request.avoids, *gang.failing_nodes))
-        better = reservations.find_start(gang, cautious).shares if gang.failing_nodes else None
-        return PossibleStart(better or found.shares)
+        return PossibleStart(_find_better_start(cycle, gang, request, found.shares))
     if not (reservations.by_gang or state.maintenance) or not find_placement(state, request.at_least):
         is_maintained = is_blocked_by_maintenance(state, request.at_least)
         return Blocked(ReasonCode.MAINTENANCE if is_maintained else ReasonCode.NO_CAPACITY)
@@ -136,6 +151,62 @@ def _find_start_beside_holds(cycle: Cycle, gang: Gang) -> PossibleStart | Blocke
     return _find_shortened_start(cycle, gang, request) or Blocked(ReasonCode.RESERVED, found.max_stay_of_others_ms)
 
 
+def _find_better_start(cycle: Cycle, gang: Gang, request: StartRequest, shares: Shares) -> Shares:
+    """Return a start without nodes where the gang has failed repeatedly, with few suspect ones, or else `shares`.
+
+    A large gang avoids slow nodes too. Faults go before performance: a gang that waits for a slow node loses less than
+    one that ends.
+    """
+    failing, suspicions, slow = gang.failing_nodes, cycle.state.health.suspicions, _slow_nodes(cycle, gang)
+    if not any(share.node in suspicions or share.node in failing or share.node in slow for share in shares):
+        return shares
+    suspects = suspects_to_avoid(cycle.state, gang)
+    if not (suspects or failing or slow):
+        return shares
+
+    def start_with(count: int, avoided: tuple[str, ...] = ()) -> Shares | None:
+        avoids = (*request.avoids, *failing, *suspects[count:], *avoided)
+        return cycle.reservations.find_start(gang, replace(request, avoids=avoids)).shares
+
+    best = start_with(0, slow) if slow else None
+    usual = cycle.state.document.node_health.suspicion.per_job
+    return best or _start_with_fewest(start_with, usual, len(suspects)) or shares
+
+
+def _start_with_fewest(start_with: Callable[[int], Shares | None], usual: int, most: int) -> Shares | None:
+    """Return the start with the fewest suspect nodes, at least `usual` if not none; None if there is none with `most`.
+
+    By bisection: a gang fits where it fits without some of the nodes.
+    """
+    best = start_with(0) or (start_with(usual) if 0 < usual < most else None)
+    if best is not None or not most:
+        return best
+    best, low, high = start_with(most), min(usual, most), most
+    while best is not None and high - low > 1:
+        middle = (low + high) // 2
+        fewer = start_with(middle)
+        best, low, high = (best, middle, high) if fewer is None else (fewer, low, middle)
+    return best
+
+
+def _slow_nodes(cycle: Cycle, gang: Gang) -> tuple[str, ...]:
+    """Return the nodes that a gang avoids where it can because of their performance: it is as fast as its slowest one.
+
+    A measurement ends some time later: a node that is avoided is measured by no further job.
+    """
+    state, since_ms = cycle.state, cycle.now_ms - MEASUREMENT_HOLDS_MS
+    slowness_milli = state.health.slowness_milli
+    if not slowness_milli or gang.shape.all_nodes < state.document.node_health.suspicion.large:
+        return ()
+    return tuple(
+        sorted(
+            name
+            for name, lack_milli in slowness_milli.items()
+            if lack_milli >= SLOW_MILLI and (state.health.by_node[name].measured_ms or 0) > since_ms
+        )
+    )
+
+
 def _find_shortened_start(cycle: Cycle, gang: Gang, request: StartRequest) -> PossibleStart | None:
     """Return a start with less time than requested, or None."""
     shortened = cycle.reservations.find_shortened_start(gang, request)
@@ -145,16 +216,9 @@ def _find_shortened_start(cycle: Cycle, gang: Gang, request: StartRequest) -> Po
 def _start(cycle: Cycle, candidate: Gang, possible: PossibleStart, last_start: Start | None) -> Started:
     """Start the gang that a candidate stands for, and postpone the reservations in its way."""
     state, shares = cycle.state, possible.shares
-    gang, is_last = _next_to_start(cycle, candidate)
-    start = Start(
-        gang=gang.id,
-        generation=gang.attempt.generation + 1,
-        shares=shares,
-        host=state.nodes.nodes[state.nodes.index[shares[0].node]].address,
-        port=state.rendezvous_port(shares, last_start),
-        time_ms=possible.time_ms,
-        skipped=gang.checkpoints.fallback.skipped,
-    )
+    gang, is_last = next_to_start(cycle, candidate)
+    placed = spares.split(gang, shares) if gang.job.spec.spares else (shares, ())
+    start = next_start(cycle, gang, placed, possible.time_ms, last_start)
     if start.time_ms is not None:
         # The rest of the cycle must know that it ends sooner.
         gang = replace(gang, attempt=replace(gang.attempt, start=start))
@@ -167,7 +231,49 @@ def _start(cycle: Cycle, candidate: Gang, possible: PossibleStart, last_start: S
     return Started(start, bool(possible.moved), is_last)
 
 
-def _next_to_start(cycle: Cycle, candidate: Gang) -> tuple[Gang, bool]:
+def next_start(
+    cycle: Cycle, gang: Gang, placed: tuple[Shares, Shares], time_ms: int | None, last_start: Start | None
+) -> Start:
+    """Return the start of a gang's next attempt on shares with these spares, after the latest start of the cycle."""
+    state, (shares, spare_shares) = cycle.state, placed
+    return Start(
+        gang=gang.id,
+        generation=gang.attempt.generation + 1,
+        shares=shares,
+        host=state.nodes.nodes[state.nodes.index[shares[0].node]].address,
+        port=state.rendezvous_port(shares, last_start),
+        time_ms=time_ms,
+        skipped=gang.checkpoints.fallback.skipped,
+        rollback=gang.checkpoints.rollback,
+        saves=_estimate_saves(cycle, gang, shares),
+        spares=spare_shares,
+        preflight_ms=_preflight_ms(cycle, gang, shares),
+    )
+
+
+def _preflight_ms(cycle: Cycle, gang: Gang, shares: Shares) -> int | None:
+    """Return the time limit of the test of the nodes of an attempt, None if they are not tested.
+
+    A gang of parts that differ is not: its nodes are not equal ones.
+    """
+    rules, health = cycle.state.document.node_health.preflight, cycle.state.health.by_node
+    if rules.min_nodes is None or gang.shape.more:
+        return None
+    names = {share.node: None for share in shares}
+    since_ms = cycle.now_ms - rules.every_ms
+    records = (health.get(name) for name in names)
+    is_tested = all(record is not None and (record.measured_ms or 0) > since_ms for record in records)
+    return None if is_tested or len(names) < rules.min_nodes else rules.timeout_ms
+
+
+def _estimate_saves(cycle: Cycle, gang: Gang, shares: Shares) -> SaveEstimate | None:
+    checkpoint = gang.job.spec.checkpoint
+    if checkpoint is None or checkpoint.every_ms != AUTO:
+        return None
+    return estimate_saves(cycle.state, gang, len({share.node for share in shares}), cycle.now_ms)
+
+
+def next_to_start(cycle: Cycle, candidate: Gang) -> tuple[Gang, bool]:
     """Return the gang that a candidate stands for, and whether it is the last: an array head stands for many."""
     if not candidate.is_head:
         return candidate, True

@@ -17,9 +17,9 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.reservations.reservations import CycleReservations
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
-from ganger.model.decision import PreemptionRule
+from ganger.model.decision import PreemptionRule, Stop
 from ganger.model.pending_reason import PendingReason, ReasonCode
-from ganger.model.policy import FRAGMENTATION, NONE
+from ganger.model.policy import FRAGMENTATION
 from ganger.model.shape import Shape
 
 CURABLE: Final = (
@@ -35,12 +35,16 @@ CURABLE: Final = (
 
 
 class Victim(NamedTuple):
-    """A gang that is preempted: for which other one, by which rule, and the work that it has not saved, in ms."""
+    """A gang that is preempted: for which other one, by which rule, and the work that it has not saved, in ms.
+
+    Of an elastic gang that gives up its surplus, `kept` is what it keeps.
+    """
 
     gang: Gang
     preemptor: str
     rule: PreemptionRule
     unsaved_ms: int
+    kept: Shares = ()
 
 
 @dataclass(slots=True)
@@ -57,7 +61,10 @@ class Cycle:
         started_elements: By array, the number of elements that it starts.
         has_no_victims: No running gang comes after the last gang that was tried, or after later ones, and none is
             leaving.
+        is_unfinished: A gang that would have been preempted at once does not start after all, gangs were left out that
+            others may be preempted for, or a gang has surplus that it did not have: another cycle is due at once.
         wakes_ms: Times from which gangs may be preempted that have started lately.
+        moves: Stops of gangs that go on on other nodes so that a larger gang fits.
         holds: Capacity held for gangs.
         precedence: The precedence among its gangs.
         reservations: The reservations.
@@ -72,7 +79,9 @@ class Cycle:
     started_gangs: dict[str, Gang] = field(default_factory=dict)
     started_elements: dict[str, int] = field(default_factory=dict)
     has_no_victims: bool = False
+    is_unfinished: bool = False
     wakes_ms: list[int] = field(default_factory=list)
+    moves: list[Stop] = field(default_factory=list)
     holds: CapacityHolds = field(init=False)
     precedence: Precedence = field(init=False)
     reservations: CycleReservations = field(init=False)
@@ -86,14 +95,6 @@ class Cycle:
         self.reservations = CycleReservations(state, now_ms, self.ending, self.precedence.movable_by)
         gone = self.ending, self.started_gangs
         self.limits = ReservationLimits(policy, self.reservations, self.precedence, gone)
-
-    @property
-    def has_preemption_rules(self) -> bool:
-        """True if gangs may be preempted by the rules of the policy document."""
-        rules = self.state.document.preemption
-        return (
-            (rules.reclaim, rules.priority) != (NONE, NONE) and self.limits.has_any and not self.policy.ORDERS_RUNNING
-        )
 
     # -- strict order --------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.reservations.capacity_forecast import Moved, Reservation
 from ganger.core.state.gang import Gang
-from ganger.core.state.pending_index import PASSES, PRIORITY, QUEUE
+from ganger.core.state.pending_index import DEMAND, PASSES, PRIORITY, QUEUE, NodeDemand
 from ganger.core.state.state import State
 from ganger.model.decision import ReservationCause
 
@@ -31,6 +31,8 @@ class Precedence:
         self._state, self._now_ms, self._policy = state, now_ms, policy
         self._highest: dict[str, int] | None = None
         """By queue, the highest priority of its pending gangs."""
+        self._guaranteed: dict[int, NDArray[np.bool_]] = {}
+        """By queue, and the slot of a kind, whether the queue stayed within its guarantee with one gang of it."""
 
     def order_key(self, gang: Gang) -> tuple[Any, ...]:
         """Return the gang's place in the order."""
@@ -66,21 +68,49 @@ class Precedence:
             self._highest = {name: int(highest[members.slot]) for name, members in lanes.queues.items()}
         return self._highest.get(queue, 0)
 
+    def begin(self, kinds: Iterable[NodeDemand]) -> None:
+        """Compute which queues stay within their guarantee with a gang of each of these kinds.
+
+        Others cannot start. Usage only grows in a cycle, so that a queue that does not never will.
+        """
+        tree, lanes = self._state.tree, self._state.pending.lanes(self._policy)
+        if not tree.has_guarantees:
+            return
+        slots = {kind.slot: tree.wanted(kind.shape) for kind in kinds}
+        demands = np.array(list(slots.values()), dtype=np.int64).reshape(-1, len(tree.resources))
+        for index in {index: None for name in lanes.queues for index in tree.path_below_root[tree.index[name]]}:
+            limited = tree.limited_resources(index)
+            amounts, left = demands[:, limited], [tree.guarantee_left(index, r) for r in limited]
+            is_guaranteed = np.zeros(lanes.demand_numbers.limit, dtype=np.bool_)
+            is_guaranteed[list(slots)] = amounts.any(axis=1) & ((amounts == 0) | (amounts <= left)).all(axis=1)
+            self._guaranteed[index] = is_guaranteed
+
+    def exceeding(self, reserved: Iterable[Reservation]) -> dict[tuple[str, int], None]:
+        """Return the reservations that may be moved, and the queues on the path of each that exceed their guarantee."""
+        tree, movable = self._state.tree, [reservation.gang for reservation in reserved if not reservation.owned]
+        return {
+            (other.queue, index): None
+            for other in movable
+            for index in tree.path_below_root[tree.index[other.queue]]
+            if tree.has_guarantees and not tree.is_guaranteed(index, tree.wanted(other.shape))
+        }
+
     def may_move_any(self, reserved: Collection[Reservation]) -> NDArray[np.bool_]:
         """Return (job classes,) False where no gang of the class may move one of these reservations."""
-        lanes = self._state.pending.lanes(self._policy)
-        cells = lanes.index.cells
-        if not reserved:
+        lanes, tree = self._state.pending.lanes(self._policy), self._state.tree
+        cells, movable = lanes.index.cells, [reservation for reservation in reserved if not reservation.owned]
+        if not movable:
             return np.zeros(cells.shape[1], dtype=np.bool_)
-        lowest = min(priority_of(reservation.gang) for reservation in reserved)
+        lowest = min(priority_of(reservation.gang) for reservation in movable)
         may_move: NDArray[np.bool_] = (cells[PASSES] > 0) | (cells[PRIORITY] > lowest)
-        if not self._state.tree.has_guarantees:
+        if not (exceeding := self.exceeding(movable)):
             return may_move
-        others = dict.fromkeys(reservation.gang.queue for reservation in reserved)
-        is_guaranteed = np.zeros(lanes.queue_numbers.limit, dtype=np.bool_)
+        is_guaranteed = np.zeros((lanes.queue_numbers.limit, lanes.demand_numbers.limit), dtype=np.bool_)
         for name, members in lanes.queues.items():
-            is_guaranteed[members.slot] = any(self._may_guarantee(name, other) for other in others)
-        may_move |= is_guaranteed[cells[QUEUE]]
+            parting = ((tree.branches(name, other), index) for other, index in exceeding)
+            for index in {branches[0]: None for branches, index in parting if branches and branches[1] == index}:
+                is_guaranteed[members.slot] |= self._guaranteed[index]
+        may_move |= is_guaranteed[cells[QUEUE], cells[DEMAND]]
         return may_move
 
     def _may_guarantee(self, queue: str, other: str) -> bool:

@@ -14,9 +14,9 @@ from ganger.core.queue_order.policy_interface import (
     reservation_limits,
     starvation_age_ms,
 )
-from ganger.core.reservations.capacity_forecast import Reservation
+from ganger.core.reservations.capacity_forecast import Reservation, movable_for_good
 from ganger.core.reservations.queue_rotation import QueueRotation, is_large_cluster
-from ganger.core.reservations.reservations import CycleReservations, movable_for_good
+from ganger.core.reservations.reservations import CycleReservations
 from ganger.core.state.gang import Gang
 from ganger.model.policy import Reservations
 
@@ -90,11 +90,6 @@ class ReservationLimits:
             if self.may_queue_reserve(gang.queue, large=is_large, without=other.gang)
         ]
         return max(movable, key=lambda other: self._precedence.order_key(other.gang), default=None)
-
-    @property
-    def has_any(self) -> bool:
-        """True if there are reservations under the policy."""
-        return self._limits is not None and self._limits.total != 0
 
     # -- of a queue ----------------------------------------------------------------------------------------------------
 

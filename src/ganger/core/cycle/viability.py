@@ -51,6 +51,10 @@ class Viability:
         """By row of a group, whether reservations may not keep one of its gangs from starting."""
         self._moving_kinds: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         """By slot of a kind, whether one of these groups is of it."""
+        self._basis: tuple[object, ...] | None = None
+        """The reservations that may be moved, and the queues that exceed their guarantee with one of them."""
+        has_room = cycle.state.nodes.capacity_index.have_room
+        cycle.precedence.begin(kind for kind in self._lanes.demands.values() if has_room(kind.parts))
         self._find_moving()
         self._has_room_now = {name: None for name in self._reserved if self._reservations.table.has_room_now(name)}
         self._kinds = {kind: None for kind in self._lanes.demands.values() if self._has_room(kind)}
@@ -88,9 +92,10 @@ class Viability:
         """Record that a gang of an entry has started; return whether others may have become viable."""
         if outcome.is_last:
             self._tried_gangs[entry.gang.id] = None
+        has_changed = self._find_moving()
         is_reserved = outcome.is_last and entry.job_class in self._reserved_entries
         if not (is_reserved or outcome.moves or (outcome.is_last and self._cycle.policy.ORDERS_RUNNING)):
-            return False
+            return has_changed
         # Capacity that was held for it is free for gangs with a reservation, and the next gang of its queue may get a
         # reservation before others take that capacity. Where running gangs are ordered, some of this owner's may be
         # victims now.
@@ -184,11 +189,17 @@ class Viability:
         """True if a try may preempt others for a gang with a reservation, or let it use held capacity."""
         return self._cycle.policy.ORDERS_RUNNING or bool(self._cycle.holds.by_gang)
 
-    def _find_moving(self) -> None:
-        """Find the groups that may move one of the reservations in force."""
+    def _find_moving(self) -> bool:
+        """Find the groups that may move one of the reservations in force; return whether they may have changed."""
+        movable = {name: None for name, reservation in self._reserved.items() if not reservation.owned}
+        basis = movable, self._cycle.precedence.exceeding(self._reserved.values())
+        if basis == self._basis:
+            return False
+        self._basis = basis
         self._moving = self._cycle.precedence.may_move_any(self._reserved.values())
         self._moving_kinds = np.zeros(self._lanes.demand_numbers.limit, dtype=np.bool_)
         self._moving_kinds[self._lanes.index.cells[columns.DEMAND][self._moving]] = True
+        return True
 
     def _may_move(self, group: JobClass) -> bool:
         return bool(self._moving[group.row])

@@ -42,7 +42,7 @@ def domain_lines(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
     for domain in shown.tolist():
         indices = np.flatnonzero(able[first[domain] : first[domain + 1]]) + int(first[domain])
         parts = [f"{room[domain]} of {size[domain]} nodes have {describe_node_need(part)}"]
-        parts += holders.get(domain, [])[:MAX_NAMED] + _unavailable_lines(nodes, gang, indices)[:MAX_NAMED]
+        parts += holders.get(domain, [])[:MAX_NAMED] + _unavailable_lines(state, gang, indices)[:MAX_NAMED]
         parts += _maintenance_lines(state, gang, indices, now_ms)
         yield f"{nodes.topology.name(depth, domain)}: " + "; ".join(parts)
     if rest := useful.size - shown.size:
@@ -95,13 +95,17 @@ def _maintenance_lines(state: State, gang: Gang, indices: Ints, now_ms: int) -> 
             yield f"{count} of them {verb} in maintenance {window.id} for {left} more"
 
 
-def _unavailable_lines(nodes: NodeTable, gang: Gang, indices: Ints) -> list[str]:
-    """Return lines about nodes that are excluded by the gang's rules or out of service."""
-    rules = dict(gang.retries.excluded)
+def _unavailable_lines(state: State, gang: Gang, indices: Ints) -> list[str]:
+    """Return lines about nodes that are excluded by the gang's rules, out of service, or about to be taken away."""
+    nodes, rules = state.nodes, dict(gang.retries.excluded)
     named = [
         (nodes.attributes.names[index], index)
         for index in indices.tolist()
         if not nodes.ready[index] or nodes.attributes.names[index] in rules
     ]
     lines = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
-    return lines + [f"{name} is {nodes.display_state(index)}" for name, index in named if not nodes.ready[index]]
+    return lines + [
+        f"{name} is {'preempted' if name in state.health.leaving else nodes.display_state(index)}"
+        for name, index in named
+        if not nodes.ready[index]
+    ]

@@ -13,12 +13,15 @@ from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import WhatIfResult, find_changes, priority_changes
+from ganger.core.failure.save_interval import estimate_saves
 from ganger.core.forecast.start_forecast import GangForecast, StartForecasts
 from ganger.core.placement.start_check import could_ever_start, start_request
 from ganger.core.queue_order.policy_interface import Key, Policy, join_key, large_reservation_age_ms
 from ganger.core.queue_order.priority_factors import size
-from ganger.core.queues.quota import GPU_TYPE_PREFIX, UNLIMITED, need
+from ganger.core.queues.quota import UNLIMITED, need
+from ganger.core.queues.quota_figures import EXTENDED_PREFIX, GPU_TYPE_PREFIX
 from ganger.core.reservations.earliest_start import EarliestStart, find_earliest_start
+from ganger.core.state import spares
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.pending_index import LaneEntry, QueueLanes
 from ganger.core.state.runtime_estimate import NEVER_MS
@@ -26,7 +29,7 @@ from ganger.core.state.state import State
 from ganger.model.decision import UNADMITTED as UNADMITTED_CAUSES
 from ganger.model.job import GangState, shell_quoted_id
 from ganger.model.pending_reason import REMEDY, USER_REMEDY, PendingReason, ReasonCode, sentence
-from ganger.model.units import DEVICE_MILLI, format_duration
+from ganger.model.units import DEVICE_MILLI, format_duration, format_failure_rate
 from ganger.model.views.service_views import Explanation, Factor, ReasonView, StartRange
 
 NOT_FORECAST = (
@@ -54,8 +57,8 @@ def explain(state: State, name: str, now_ms: int, policy: Policy, *, is_administ
     if gang is None:
         raise KeyError(name)
     if gang.state is not GangState.PENDING:
-        unready = tuple(_unready_lines(state, gang))
-        return Explanation(job=name, state=gang.state, sentence=_state_sentence(gang), domains=unready)
+        lines = (*_unready_lines(state, gang), *_spare_lines(state, gang), *_save_lines(state, gang, now_ms))
+        return Explanation(job=name, state=gang.state, sentence=_state_sentence(gang), domains=lines)
     reason, what_if = _reason_and_changes(state, gang, now_ms, policy, is_administrator=is_administrator)
     position, waiting = _position(state, gang, now_ms, policy)
     reserved = state.reservations.get(gang.id)
@@ -177,14 +180,21 @@ def reason_view(reason: PendingReason, job: str, queue: str, *, is_administrator
     """Return a reason as clients display it, with the remedy for its reader filled in."""
     holder = shell_quoted_id(reason.holders[0]) if reason.holders else "another job"
     flags = {"gpu_milli": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
-    flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(GPU_TYPE_PREFIX)}:N")
+    flags[reason.resource] = flags.get(reason.resource) or _flag_of_named(reason.resource)
     remedies = REMEDY if is_administrator else REMEDY | USER_REMEDY
     remedy = remedies[reason.code].format(
-        gang=shell_quoted_id(job), queue=reason.scope or queue, resource=flag, holder=holder
+        gang=shell_quoted_id(job), queue=reason.scope or queue, resource=flags[reason.resource], holder=holder
     )
     return ReasonView(
         code=reason.code, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
     )
+
+
+def _flag_of_named(resource: str) -> str:
+    """Return the option of `ganger queue set` for a type of GPUs, or an extended resource."""
+    if resource.startswith(EXTENDED_PREFIX):
+        return f"extended {resource.removeprefix(EXTENDED_PREFIX)}:N"
+    return f"gpus {resource.removeprefix(GPU_TYPE_PREFIX)}:N"
 
 
 def _reason_and_changes(
@@ -313,6 +323,29 @@ def _unready_lines(state: State, gang: Gang) -> Iterator[str]:
     for node in (state.nodes.nodes[state.nodes.index[name]] for name in gang.attempt.left if name in state.nodes.index):
         if node.unready:
             yield f"{node.name}: {node.unready}"
+
+
+def _spare_lines(state: State, gang: Gang) -> Iterator[str]:
+    """Iterate over a line for each spare that it holds or is lent, and one for those that it lacks."""
+    lender_of = spares.lenders(gang)
+    for node in gang.attempt.lent:
+        yield f"{node}: a spare of {lender_of[node]}, which gets it back when it needs it"
+    for share in gang.attempt.spares:
+        on_it = [other for other in state.timers.borrowers.values() if share.node in other.attempt.lent]
+        names = ", ".join(other.id for other in on_it if spares.lenders(other)[share.node] == gang.id)
+        yield f"{share.node}: its spare" + (f", lent to {names}" if names else "")
+    lacks = spares.missing(gang) if gang.holds_nodes else 0
+    if lacks > 0:
+        yield f"it lacks {lacks} spare node{'s' * (lacks > 1)}: it takes one as soon as one is free in its domain"
+
+
+def _save_lines(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
+    """Iterate over a line about the failures that a gang with checkpoints is to expect."""
+    if gang.job.spec.checkpoint is not None and gang.nodes:
+        estimate = estimate_saves(state, gang, len(gang.nodes), now_ms)
+        rate = format_failure_rate(estimate.node_failure_ms)
+        best, failure = format_duration(estimate.best_interval_ms), format_duration(estimate.failure_ms)
+        yield f"{rate} in this cluster, so one in {failure} of {gang.id}: a save every {best} costs least"
 
 
 def _excluded(gang: Gang) -> str:

@@ -13,6 +13,7 @@ from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.explain.explain import reason_view
 from ganger.core.explain.hypothetical import hypothetical_gang
+from ganger.core.nodes.largest_gangs import CPU_MILLI, descending_sizes, gpu_forms, largest_gangs
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import NO_CHARGE, UNLIMITED, QueueTree
 from ganger.core.state.gang import Gang
@@ -26,7 +27,6 @@ from ganger.model.views.overview import NodeTimeRow, Size, Sizes
 
 MAX_CPUS: Final = 64
 """CPUs of a node up to which sizes are tried where no node has GPUs."""
-CPU_MILLI: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,7 @@ def largest_sizes(state: State, job: Job, request: SizeRequest, now_ms: int, pol
             for level in ("", *levels)
         )
         node_time = tuple(_node_time(tree, job))
+    fragmentation = largest_gangs(state.nodes)
     available_gpus = None if available >= UNLIMITED // 2 else max(0, available) // DEVICE_MILLI
     queue, user = job.spec.queue, job.user
     return Sizes(
@@ -70,6 +71,7 @@ def largest_sizes(state: State, job: Job, request: SizeRequest, now_ms: int, pol
         available_gpus=available_gpus,
         node_time=node_time,
         items=items,
+        fragmentation=fragmentation,
     )
 
 
@@ -87,32 +89,20 @@ def _node_time(tree: QueueTree, job: Job) -> Iterator[NodeTimeRow]:
 
 
 def _node_forms(state: State, request: SizeRequest) -> Iterator[Shape]:
-    """Iterate over node forms: of every GPU type all of a node's GPUs, then half of them, down to one."""
-    nodes = state.nodes
-    max_gpus: dict[str, int] = {}
-    for gpu_type, gpus in zip(nodes.attributes.gpu_types, nodes.total.gpus.tolist(), strict=True):
-        if gpus and (not request.gpu_type or gpu_type == request.gpu_type):
-            max_gpus[gpu_type] = max(gpus, max_gpus.get(gpu_type, 0))
-    node = Shape(nodes=1, memory_bytes=request.memory_bytes)
-    for gpu_type in sorted(max_gpus):
-        for gpus in [request.gpus] if request.gpus else _descending_sizes(max_gpus[gpu_type]):
-            yield replace(
-                node, gpus=gpus, gpu_type=gpu_type or None, cpu_milli=request.cpu_milli or CPU_MILLI * gpus, ranks=gpus
-            )
-    if not max_gpus and not request.gpus and not request.gpu_type:
+    """Yield node forms: those with GPUs, with the requested amounts; without any GPUs here, forms by their CPUs."""
+    nodes, gpus = state.nodes, request.gpus
+    forms = [form for form in gpu_forms(nodes) if request.gpu_type in ("", form.gpu_type)]
+    if gpus:
+        by_type = {form.gpu_type: replace(form, gpus=gpus, cpu_milli=CPU_MILLI * gpus, ranks=gpus) for form in forms}
+        forms = list(by_type.values())
+    for form in forms:
+        yield replace(form, cpu_milli=request.cpu_milli or form.cpu_milli, memory_bytes=request.memory_bytes)
+    if not nodes.total.gpus.any() and not gpus and not request.gpu_type:
         cpus = min(MAX_CPUS, int(nodes.total.cpu_milli.max(initial=0)) // CPU_MILLI)
         for cpu_milli in (
-            [request.cpu_milli] if request.cpu_milli else [CPU_MILLI * cpus for cpus in _descending_sizes(max(1, cpus))]
+            [request.cpu_milli] if request.cpu_milli else [CPU_MILLI * cpus for cpus in descending_sizes(max(1, cpus))]
         ):
-            yield replace(node, cpu_milli=cpu_milli)
-
-
-def _descending_sizes(largest: int) -> list[int]:
-    """Return the largest size, then the powers of two below it."""
-    return [
-        largest,
-        *(1 << exponent for exponent in range(largest.bit_length() - 1, -1, -1) if 1 << exponent < largest),
-    ]
+            yield Shape(nodes=1, cpu_milli=cpu_milli, memory_bytes=request.memory_bytes)
 
 
 def _largest(cycle: Cycle, gang: Gang, node: Shape, level: str, *, is_administrator: bool) -> Size:

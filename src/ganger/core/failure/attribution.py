@@ -41,6 +41,7 @@ class Attribution:
 BLAMES: Final = {
     Signature.MEMORY: Blame.USER,
     Signature.MACHINE: Blame.INFRASTRUCTURE,
+    Signature.SERVICE: Blame.INFRASTRUCTURE,
     Signature.PROGRAM: Blame.USER,
     Signature.PEER_LOST: Blame.INFRASTRUCTURE,
     Signature.CRASH: Blame.UNKNOWN,
@@ -49,6 +50,7 @@ BLAMES: Final = {
 }
 BLAMES_WITHOUT_RANK: Final = {
     Cause.PORT_BUSY: Blame.INFRASTRUCTURE,
+    Cause.PREFLIGHT_FAILED: Blame.INFRASTRUCTURE,
     Cause.LAUNCHER_LOST: Blame.INFRASTRUCTURE,
     Cause.NODE_LOST: Blame.INFRASTRUCTURE,
 }
@@ -187,6 +189,8 @@ def _advice(signature: Signature, blame: Blame, first: RankEnd) -> str:
             return "an error of the program"
         case Signature.MACHINE:
             return "a fault of the machine, not of the program"
+        case Signature.SERVICE:
+            return "a service outside the job did not answer"
         case Signature.PEER_LOST if blame is Blame.INFRASTRUCTURE:
             return "it lost a peer"
         case Signature.KILLED:

@@ -29,7 +29,8 @@ class Ending(StrEnum):
     """The way a member ended, or is to end.
 
     exited: with a code, and the cause is unknown; machine_error: by an exception from the machine, or one that only the
-        loss of a peer causes; unadmitted: it never started, because the cluster admits none of its pods at present.
+        loss of a peer causes; bad_node: a test of its nodes before the ranks start found a bad one; unadmitted: it
+        never started, because the cluster admits none of its pods at present.
     """
 
     KILLED = "killed"
@@ -40,6 +41,7 @@ class Ending(StrEnum):
     HUNG = "hung"
     START_FAILED = "start_failed"
     PORT_BUSY = "port_busy"
+    BAD_NODE = "bad_node"
     DENIED = "admission_denied"
     UNADMITTED = "unadmitted"
     LAUNCHER_LOST = "launcher_lost"
@@ -52,18 +54,23 @@ class Ending(StrEnum):
     STOP_REQUESTED = "stop_requested"
     DEPENDENCY = "dependency"
     DONE = "done"
+    RESIZED = "resized"
+    ROLLED_BACK = "rolled_back"
+    ANOMALOUS = "anomalous"
 
 
 class Action(StrEnum):
     """The consequence.
 
     retry: another attempt, once on the same nodes, then elsewhere if possible; retry elsewhere: another attempt that
-        avoids the node; fail: no further attempt, the job fails.
+        avoids the node; resize: another attempt with other nodes, which keeps those that both have; fail: no further
+        attempt, the job fails.
     """
 
     NOTHING = "nothing"
     RETRY = "retry"
     RETRY_ELSEWHERE = "retry elsewhere"
+    RESIZE = "resize"
     SUSPEND = "suspend"
     END = "end"
     FAIL = "fail"
@@ -93,8 +100,8 @@ class Reaction:
 
 
 E, P = Ending, Phase
-_NOTHING, _SUSPEND, _END, _FAIL = (
-    Reaction(action) for action in (Action.NOTHING, Action.SUSPEND, Action.END, Action.FAIL)
+_NOTHING, _RESIZE, _SUSPEND, _END, _FAIL = map(
+    Reaction, (Action.NOTHING, Action.RESIZE, Action.SUSPEND, Action.END, Action.FAIL)
 )
 _COUNTS, _NEEDS_RETRY_MAX = (
     Reaction(Action.RETRY, counts=True),
@@ -112,27 +119,37 @@ def _row(*reactions: Reaction) -> dict[Phase, Reaction]:
 
 
 _WORKER: Final[Mapping[Ending, Mapping[Phase, Reaction]]] = {
-    #                       waiting   starting    recovering  running     clearing  stopping
-    E.KILLED: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
-    E.EXITED: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
-    E.USER_ERROR: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
-    E.MACHINE_ERROR: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
-    E.OUT_OF_MEMORY: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
-    E.HUNG: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
-    E.START_FAILED: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING),
-    E.PORT_BUSY: _row(_NOTHING, _RETRY, _RETRY, _RETRY, _NOTHING, _NOTHING),
-    E.DENIED: _row(_NOTHING, _FAIL, _FAIL, _FAIL, _NOTHING, _NOTHING),
-    E.UNADMITTED: _row(_NOTHING, _PAUSES, _PAUSES, _PAUSES, _NOTHING, _NOTHING),
-    E.LAUNCHER_LOST: _row(_NOTHING, _RETRY, _RETRY, _RETRY, _NOTHING, _NOTHING),
-    E.NODE_LOST: _row(_NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING),
-    E.PREEMPTED: _row(_NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING),
-    E.DRAINED: _row(_NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING),
-    E.SUSPENDED: _row(_SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _NOTHING),
-    E.TIME_LIMIT: _row(_END, _END, _END, _END, _NOTHING, _NOTHING),
-    E.QUEUE_TIME: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
-    E.STOP_REQUESTED: _row(_END, _END, _END, _END, _END, _NOTHING),
-    E.DEPENDENCY: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
-    E.DONE: _row(_NOTHING, _END, _END, _END, _NOTHING, _NOTHING),
+    # waiting, starting, recovering, running, resizing, clearing, stopping
+    E.KILLED: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
+    E.EXITED: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
+    E.USER_ERROR: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
+    E.MACHINE_ERROR: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
+    E.OUT_OF_MEMORY: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
+    E.HUNG: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
+    E.START_FAILED: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
+    E.PORT_BUSY: _row(_NOTHING, _RETRY, _RETRY, _RETRY, _NOTHING, _NOTHING, _NOTHING),
+    E.BAD_NODE: _row(_NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING, _NOTHING),
+    E.DENIED: _row(_NOTHING, _FAIL, _FAIL, _FAIL, _NOTHING, _NOTHING, _NOTHING),
+    E.UNADMITTED: _row(_NOTHING, _PAUSES, _PAUSES, _PAUSES, _NOTHING, _NOTHING, _NOTHING),
+    E.LAUNCHER_LOST: _row(_NOTHING, _RETRY, _RETRY, _RETRY, _NOTHING, _NOTHING, _NOTHING),
+    E.NODE_LOST: _row(
+        _NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING
+    ),
+    E.PREEMPTED: _row(
+        _NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING
+    ),
+    E.DRAINED: _row(
+        _NOTHING, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _RETRY_ELSEWHERE, _NOTHING, _NOTHING
+    ),
+    E.SUSPENDED: _row(_SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _NOTHING),
+    E.TIME_LIMIT: _row(_END, _END, _END, _END, _END, _NOTHING, _NOTHING),
+    E.QUEUE_TIME: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+    E.STOP_REQUESTED: _row(_END, _END, _END, _END, _END, _END, _NOTHING),
+    E.DEPENDENCY: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+    E.DONE: _row(_NOTHING, _END, _END, _END, _NOTHING, _NOTHING, _NOTHING),
+    E.RESIZED: _row(_NOTHING, _RESIZE, _RESIZE, _RESIZE, _NOTHING, _NOTHING, _NOTHING),
+    E.ROLLED_BACK: _row(_NOTHING, _RETRY, _RETRY, _RETRY, _NOTHING, _NOTHING, _NOTHING),
+    E.ANOMALOUS: _row(_END, _END, _END, _END, _END, _END, _NOTHING),
 }
 _DIFFERENCES: Final[Mapping[Member, Mapping[tuple[Ending, Phase], Reaction]]] = {
     Member.WORKER: {},

@@ -11,7 +11,7 @@ from typing import Final
 from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.failure.checkpoint_fallback import falls_back
 from ganger.core.failure.reactions import Action, Ending, Member, reaction
-from ganger.core.state.gang import Gang
+from ganger.core.state.gang import FAILURES_BEFORE_AVOIDING, Gang
 from ganger.core.state.gang_attempts import Retries
 from ganger.model.decision import UNADMITTED, Cause
 from ganger.model.event import Failed
@@ -31,6 +31,7 @@ ENDINGS: Final = {
     Cause.HUNG: Ending.HUNG,
     Cause.START_FAILED: Ending.START_FAILED,
     Cause.PORT_BUSY: Ending.PORT_BUSY,
+    Cause.PREFLIGHT_FAILED: Ending.BAD_NODE,
     Cause.ADMISSION_DENIED: Ending.DENIED,
     **dict.fromkeys(UNADMITTED, Ending.UNADMITTED),
     Cause.LAUNCHER_LOST: Ending.LAUNCHER_LOST,
@@ -42,8 +43,16 @@ ENDINGS: Final = {
     Cause.SUSPENDED: Ending.SUSPENDED,
     Cause.DRAINED: Ending.DRAINED,
     Cause.NODE_PREEMPTED: Ending.PREEMPTED,
+    Cause.EVICTED: Ending.DRAINED,
     Cause.DONE: Ending.DONE,
+    Cause.RESIZED: Ending.RESIZED,
+    Cause.MOVED: Ending.RESIZED,
     Cause.DEPENDENCY: Ending.DEPENDENCY,
+    Cause.ROLLED_BACK: Ending.ROLLED_BACK,
+    Cause.IDLE_SUSPEND: Ending.SUSPENDED,
+    Cause.IDLE_STOP: Ending.STOP_REQUESTED,
+    Cause.DIVERGED: Ending.ANOMALOUS,
+    Cause.STALLED: Ending.ANOMALOUS,
 }
 """The ending for causes that determine it; that of a failed rank depends on how it failed."""
 
@@ -96,6 +105,8 @@ def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
     rule_action = failed.match.do if failed.match else None
     if row.action is Action.NOTHING:
         return RetryDecision(Action.NOTHING)
+    if gang.attempt.vacates:
+        return RetryDecision(Action.RETRY)  # a consequence of its leaving a node, from which it is not stopped yet
     if rule_action == FAIL:
         return NO_RETRY
     if row.pauses:
@@ -110,14 +121,8 @@ def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
         )
     if rule_action is None and row.action is Action.FAIL:
         return replace(NO_RETRY, given_up=GivenUp.ROLE if failed.cause is not Cause.ADMISSION_DENIED else "")
-    if (
-        rule_action is None
-        and retry.max is None
-        and program_error(failed)
-        and program_error(failed) == retries.same_error
-    ):
-        # The same error at the same step would recur, whatever was saved on the way.
-        return replace(NO_RETRY, given_up=GivenUp.RECURRED)
+    if rule_action is None and retry.max is None and (given_up := _recurrence(retries, failed)):
+        return replace(NO_RETRY, given_up=given_up)
     action = Action.RETRY_ELSEWHERE if row.action is Action.RETRY_ELSEWHERE else Action.RETRY
     if gang.checkpoints.has_progressed:
         return RetryDecision(action)
@@ -129,6 +134,16 @@ def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
     if retries.used >= (DEFAULT_RETRIES if retry.max is None else retry.max):
         return replace(NO_RETRY, given_up=GivenUp.LIMIT)
     return RetryDecision(action, counts=True, pause_ms=pause_ms)
+
+
+def _recurrence(retries: Retries, failed: Failed) -> str:
+    """Return why the failure would recur, whatever was saved on the way; "" if that is not known."""
+    from ganger.core.failure.end_diagnosis import is_certain_user_error  # tables that take long to load
+
+    error = program_error(failed)
+    if error and error == retries.same_error:
+        return GivenUp.RECURRED
+    return GivenUp.RECURS if is_certain_user_error(failed) else ""
 
 
 def failed_member(gang: Gang, failed: Failed) -> Member:
@@ -159,7 +174,7 @@ def retries_after(gang: Gang, failed: Failed, decision: RetryDecision, at_ms: in
     return Retries(
         used=before.used + (decision.counts and decision.retries),
         attempts_without_progress=0 if has_progressed else before.attempts_without_progress + 1,
-        failed_on=("", 0) if has_progressed else _failed_on(before, attribute(failed).node),
+        failed_on=_failed_on(before, failed, has_progressed=has_progressed),
         same_error=program_error(failed),
         not_before_ms=not_before_ms,
         excluded=excluded,
@@ -167,9 +182,21 @@ def retries_after(gang: Gang, failed: Failed, decision: RetryDecision, at_ms: in
     )
 
 
-def _failed_on(before: Retries, node: str) -> tuple[str, int]:
-    """Return the node of a failure and the number of consecutive failures there without progress."""
-    node_before, count = before.failed_on
+def _failed_on(before: Retries, failed: Failed, *, has_progressed: bool) -> tuple[str, int]:
+    """Return the node of a failure and the number of consecutive failures there without progress.
+
+    A node with a proved fault, one that failed the test before the start, and that of a rank for which all others
+    waited, counts at once as one on which it fails repeatedly: what is wrong there may hold up the next attempt too.
+    """
+    from ganger.core.failure.end_diagnosis import suspected_node  # tables that take long to load
+
+    if suspect := suspected_node(failed):
+        return suspect, FAILURES_BEFORE_AVOIDING
+    if failed.cause is Cause.PREFLIGHT_FAILED or (failed.cause is Cause.HUNG and failed.rank is not None):
+        return failed.node, FAILURES_BEFORE_AVOIDING
+    if has_progressed:
+        return "", 0
+    node, (node_before, count) = attribute(failed).node, before.failed_on
     return node, count + 1 if node == node_before else 1
 
 

@@ -1,27 +1,28 @@
 """Failure signatures: what one rank's end says by itself, from the texts of Python, its libraries and the kernel.
 
 Texts are searched for only in exceptions that come from the system or from a library such as torch, NCCL, gloo, MPI or
-CUDA: a ValueError is the program's own, whatever it says. Sources: reference/reliability.md section 3, and the messages
-of these programs themselves.
+CUDA: a ValueError is the program's own, whatever it says. The texts are those of `log_signatures`, as in logs.
 """
 
 import re
 from enum import StrEnum
 from typing import Final
 
+from ganger.core.failure.failure_classes import Depth
 from ganger.model.evidence import PythonError, RankEnd
 
 
 class Signature(StrEnum):
     """The kind of failure.
 
-    memory: out of memory; machine: a fault of the machine; program: the program's own error; peer_lost: a peer was
-        lost; crash: a fatal signal that the process caused itself; killed: by a signal from outside; stopped: asked to
-        end, and did.
+    memory: out of memory; machine: a fault of the machine; service: a service outside the job did not answer; program:
+        the program's own error; peer_lost: a peer was lost; crash: a fatal signal that the process caused itself;
+        killed: by a signal from outside; stopped: asked to end, and did.
     """
 
     MEMORY = "memory"
     MACHINE = "machine"
+    SERVICE = "service"
     PROGRAM = "program"
     PEER_LOST = "peer_lost"
     CRASH = "crash"
@@ -75,49 +76,38 @@ FATAL_ERROR: Final = "Fatal Python error"
 WRAPPER_TYPES: Final = re.compile(r"^(ChildFailedError|CalledProcessError|Process(Exited|Raised)Exception)$")
 """Exceptions of programs that only started another process and report its end."""
 
-PATTERNS: Final = (
-    (
-        Signature.MEMORY,
-        re.compile(
-            r"(?i)out of memory|can't allocate memory|cannot allocate memory|RESOURCE_EXHAUSTED|OOM when allocating"
-            r"|CUBLAS_STATUS_ALLOC_FAILED|DefaultCPUAllocator: not enough memory|insufficient shared memory"
+SIGNATURES_OF_CLASSES: Final = {
+    **dict.fromkeys(("cuda_oom", "host_oom_killed"), Signature.MEMORY),
+    **dict.fromkeys(
+        (
+            *("gpu_fallen_off_bus", "gpu_ecc_uncorrectable", "nvlink_error", "gpu_driver_timeout", "pcie_fatal_error"),
+            *("fabric_manager_failure", "driver_mismatch", "local_disk_failure", "shared_storage_error", "disk_full"),
+            *("checkpoint_write_failed", "nccl_network_error", "node_lost", "port_in_use"),
         ),
-    ),
-    (
         Signature.MACHINE,
-        re.compile(
-            r"(?i)\[Errno (5|28|30|107|108|112|116|121|23)\]|input/output error|no space left on device"
-            r"|stale (nfs )?file handle|remote i/o error|transport endpoint is not connected|read-only file system"
-            r"|too many open files in system|uncorrectable|\becc error|row.?remap|fallen off the bus|gpu is lost"
-            r"|hardware stack error|nvlink|device unavailable"
-            r"|busy or unavailable|driver shutting down|system not yet initialized|all cuda-capable devices are busy"
-            r"|unhandled system error|ncclSystemError|ncclInternalError|Xid\b|host is down|no route to host"
-            r"|cuda error: unknown error|unspecified driver error|launch timed out and was terminated"
-        ),
     ),
-    (
-        Signature.PROGRAM,
-        re.compile(
-            r"(?i)device-side assert|ncclInvalidUsage|ncclInvalidArgument|invalid usage|duplicate gpu detected"
-            r"|mismatch|invalid device ordinal"
+    **dict.fromkeys(
+        (
+            "peer_connection_lost",
+            "nccl_timeout_unknown_cause",
+            "nccl_bootstrap_network",
+            "rendezvous_failure",
+            "hang_device_sync",
         ),
-    ),
-    (
         Signature.PEER_LOST,
-        re.compile(
-            r"(?i)by peer|broken pipe|connection (was )?(likely )?(closed|refused|aborted|lost)|socket (was )?closed"
-            r"|remote (server|host|process|peer).*(shut ?down|crash|exit|died|closed)|ncclRemoteError|remote error"
-            r"|peer (rank )?.*(disconnected|died|exited|lost)"
-            r"|(collective|operation|allreduce|all_reduce|barrier|\bwork\b|\bstore\b|recv|send|wait\w*|connect\w*|socket|heartbeat|rendezvous"
-            r"|monitoredBarrier).*timed? ?out"
-            r"|timed? ?out.*(collective|wait\w*|connect\w*|rank|clients|store|operation|recv|send|barrier)"
-            r"|watchdog (caught|thread)|NCCL communicator was aborted|nccl comm\w* (was )?abort|process group.*abort"
-            r"|(?-i:UNAVAILABLE:)|DEADLINE_EXCEEDED|(?-i:ABORTED:)|coordination service|no heartbeat|MPI_ABORT"
-            r"|another task (died|has died)|Horovod has been shut down|failed to (recv|send)|connectFullMesh"
-        ),
     ),
-)
-"""The first match decides."""
+    **dict.fromkeys(("dns_failure", "external_service_error", "image_pull_failure"), Signature.SERVICE),
+    **dict.fromkeys(
+        (
+            *("cuda_illegal_memory_access", "gpu_sw_exception_xid13_31", "process_segfault"),
+            *("dataloader_worker_killed", "host_oom_or_external_kill"),
+        ),
+        Signature.CRASH,
+    ),
+}
+"""Class of failures -> signature of an end with such a text; the other classes are the program's."""
+QUOTA: Final = "quota"
+"""Word with which a full disk is the user's own."""
 
 
 def classify(end: RankEnd) -> Signature:
@@ -160,7 +150,15 @@ def _by_error(error: PythonError, number: int | None) -> Signature:
 
 
 def _by_text(text: str) -> Signature | None:
-    return next((classify for classify, words in PATTERNS if words.search(text)), None)
+    """Return the signature of a text by the class of its line in a log; None for one that says nothing."""
+    from ganger.core.failure.log_signatures.signature_table import find_signature  # tables that take long to load
+
+    match = find_signature(text)
+    if match is None or match.depth >= Depth.END:
+        return None
+    if QUOTA in text.lower():
+        return Signature.PROGRAM
+    return SIGNATURES_OF_CLASSES.get(match.failure_class.name, Signature.PROGRAM)
 
 
 def _signal_of_exit_code(code: int | None) -> int | None:

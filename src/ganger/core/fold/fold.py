@@ -4,20 +4,38 @@
 so the fold need not recognize them.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from ganger.core.failure import retry
+from ganger.core.failure import retry, rollback
 from ganger.core.failure.reactions import Action, Member, reaction
-from ganger.core.fold import fold_arrays, fold_attempt, fold_cluster, fold_policy
+from ganger.core.fold import fold_arrays, fold_attempt, fold_cluster, fold_health, fold_moves, fold_policy
+from ganger.core.node_health import transitions
+from ganger.core.state import spares
 from ganger.core.state.gang import HEAD, STRIDE, Gang
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
 from ganger.core.state.lifecycle import GANG, GangStep
 from ganger.core.state.state import State
 from ganger.core.state.time_accounting import Account
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Expect, ReservedStart, Start, Stop, Wait
+from ganger.model.decision import (
+    Cause,
+    Decision,
+    Defragmented,
+    Expect,
+    PreemptionRule,
+    ReservedStart,
+    SpareNodes,
+    Start,
+    Stop,
+    Wait,
+)
+from ganger.model.idle import idle_event as i
 from ganger.model.job import GangState, Job, JobSpec
+from ganger.model.node_health import health_event as h
+from ganger.model.node_health.health_decision import ActOnNode, GroupFaults, OpenHealthBreaker
+from ganger.model.watch import watch_event as w
 
 Touched = tuple[Gang, ...]
 REQUEUES = (Action.RETRY, Action.RETRY_ELSEWHERE)
@@ -38,6 +56,8 @@ def refusal(state: State, event: e.Event) -> str | None:
             e.SuspendRequested(gang=gang)
             | e.ResumeRequested(gang=gang)
             | e.PriorityChanged(gang=gang)
+            | e.ScaleRequested(gang=gang)
+            | w.RollbackRequested(gang=gang)
             | e.NodesRestricted(gang=gang)
         ):
             return _change_refusal(state, gang, event)
@@ -46,7 +66,9 @@ def refusal(state: State, event: e.Event) -> str | None:
             return f"{gang} is still {live.state}" if live else None
         case e.PolicySet():
             return fold_policy.refusal(state, event)
-        case e.QueueSet() | e.QueueDeleted() | e.MaintenanceSet() | e.MaintenanceCleared():
+        case e.DefragRequested():
+            return fold_moves.refusal(state, event)
+        case e.QueueSet() | e.QueueDeleted() | e.MaintenanceSet() | e.MaintenanceCleared() | e.NodeChanged():
             return fold_cluster.refusal(state, event)
         case (
             e.NodeLost(node=name)
@@ -58,13 +80,27 @@ def refusal(state: State, event: e.Event) -> str | None:
         ):
             return fold_cluster.node_step_refusal(state, name, event.kind)
         case (
+            h.NodeFaulty()
+            | h.RepairEnded()
+            | h.NodesMeasured()
+            | h.RepairRequested()
+            | h.NodeReturnRequested()
+            | h.NodeRetired()
+            | h.BreakerReset()
+        ):
+            return fold_health.refusal(state, event)
+        case (
             e.Started()
             | e.Progressed()
             | e.Checkpointed()
             | e.Resumed()
+            | e.CopyDropped()
             | e.Slow()
             | e.Quiet()
             | e.CodeEdited()
+            | w.Anomaly()
+            | i.Idle()
+            | e.Evicted()
             | e.Finished()
             | e.Done()
             | e.Failed()
@@ -95,10 +131,20 @@ def fold(state: State, stamped: e.Stamped) -> tuple[Gang | ArrayJob, ...]:
     if state.maintenance:
         state.maintenance.forget(state.at_ms)
     touched = fold_arrays.recount(state, _fold(state, stamped), stamped.at_ms)
+    note(state, touched)
+    is_borrowed = bool(state.timers.borrowers) and not isinstance(stamped.event, FREES_NOTHING)
+    if is_borrowed and (isinstance(stamped.event, e.Decided) or any(gang.job.spec.spares for gang in touched)):
+        recalled = spares.recall(state, stamped.at_ms)
+        note(state, recalled)
+        touched = (*touched, *(gang for gang in recalled if gang not in touched))
+    return touched
+
+
+def note(state: State, touched: Iterable[Gang | ArrayJob]) -> None:
+    """Update the timers of gangs that have changed."""
     for changed in touched:
         if isinstance(changed, Gang):
             state.timers.note(changed, live=state.gangs.get(changed.id) is changed)
-    return touched
 
 
 def _fold(state: State, stamped: e.Stamped) -> Touched:
@@ -107,8 +153,8 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
     match event:
         case e.ServerStarted():
             state.ready = False
-            if stamped.seq == 1:
-                state.port_index = at_ms
+            state.port_index = at_ms if stamped.seq == 1 else state.port_index
+            transitions.await_reports(state, at_ms)
             return ()
         case e.Submitted(job=job):
             return _submit(state, job, stamped)
@@ -121,11 +167,16 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
             e.SuspendRequested(gang=name)
             | e.ResumeRequested(gang=name)
             | e.PriorityChanged(gang=name)
+            | e.ScaleRequested(gang=name)
+            | w.RollbackRequested(gang=name)
             | e.NodesRestricted(gang=name)
         ):
             changeable = [gang for gang in fold_arrays.named_gangs(state, name) if _gang_refusal(gang, event) is None]
             return tuple(_change(state, gang, event, at_ms) for gang in changeable)
         case e.Deleted() | e.Described() | e.Unreadable():
+            return ()
+        case e.DefragRequested():
+            state.reservations.requested_moves = at_ms, event
             return ()
         case e.Decided(plan=plan):
             touched = _decide(state, plan.decisions, at_ms)
@@ -136,6 +187,7 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
             return fold_policy.fold(state, event)
         case (
             e.NodesListed()
+            | e.NodeChanged()
             | e.NodeLost()
             | e.NodeReturned()
             | e.NodeCordoned()
@@ -148,6 +200,16 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
             | e.QueueDeleted()
         ):
             return fold_cluster.fold(state, event, at_ms)
+        case (
+            h.NodeFaulty()
+            | h.RepairEnded()
+            | h.NodesMeasured()
+            | h.RepairRequested()
+            | h.NodeReturnRequested()
+            | h.NodeRetired()
+            | h.BreakerReset()
+        ):
+            return fold_health.fold(state, event, at_ms)
         case _:
             return fold_attempt.fold(state, event, at_ms)
 
@@ -181,6 +243,11 @@ def _gang_refusal(gang: Gang, request: e.Event) -> str | None:
     if isinstance(request, e.SuspendRequested):
         is_refused = suspended or gang.end_cause or gang.state in (GangState.FAILING, GangState.FINISHING)
         return f"{name} is {gang.state} already" if is_refused else None
+    if isinstance(request, e.ScaleRequested):
+        is_in_range = gang.is_elastic and request.nodes in gang.job.spec.sizes
+        return None if is_in_range else f"{name} cannot have {request.nodes} nodes"
+    if isinstance(request, w.RollbackRequested):
+        return rollback.refusal(gang, request.step)
     if isinstance(request, e.NodesRestricted):
         return None if gang.attempt.start is None else f"{name} has its nodes"
     return f"{name} is not suspended" if isinstance(request, e.ResumeRequested) and not suspended else None
@@ -216,16 +283,23 @@ def _submit(state: State, job: Job, stamped: e.Stamped) -> Touched:
 def _change(
     state: State,
     gang: Gang,
-    request: e.SuspendRequested | e.ResumeRequested | e.PriorityChanged | e.NodesRestricted,
+    request: e.SuspendRequested
+    | e.ResumeRequested
+    | e.PriorityChanged
+    | e.ScaleRequested
+    | e.NodesRestricted
+    | w.RollbackRequested,
     at_ms: int,
 ) -> Gang:
     match request:
         case e.SuspendRequested() if gang.state is GangState.PENDING:
+            if gang.attempt.stop_sent is Cause.IDLE_SUSPEND:
+                gang.attempt.stop_sent = Cause.SUSPENDED  # now it is the user's request
             fold_attempt.suspend(state, gang, at_ms)
         case e.SuspendRequested():
-            gang.suspends = True
+            gang.suspends = Cause.SUSPENDED
         case e.ResumeRequested():
-            gang.suspends = False
+            gang.suspends = None
             gang.forget_refusals()
             if (gang.state, GangStep.RESUME) in GANG:
                 gang.step(GangStep.RESUME, at_ms)
@@ -233,6 +307,10 @@ def _change(
                 state.enqueue(gang)
         case e.PriorityChanged(priority=priority):
             _replace_spec(state, gang, replace(gang.job.spec, priority=priority), is_admitted_anew=True)
+        case e.ScaleRequested(nodes=nodes):
+            gang.wanted_nodes, gang.wanted_ms = nodes, at_ms
+        case w.RollbackRequested(step=step):
+            rollback.request(gang, step)
         case e.NodesRestricted(required=required):
             placement = gang.job.spec.placement
             placement = replace(placement, affinity=replace(placement.affinity, required=required))
@@ -249,10 +327,13 @@ def _replace_spec(state: State, gang: Gang, spec: JobSpec, *, is_admitted_anew: 
     if waits:
         state.dequeue(gang)
     gang.job, gang.shape = replace(gang.job, spec=spec), spec.shape
+    gang.shape = gang.shape_on(gang.attempt.shares) if gang.attempt.start else gang.shape
     if is_admitted_anew:
         gang.forget_refusals()  # before it enters: its place in the queue depends on them
     if waits:
         state.enqueue(gang)
+    elif gang.id in state.quota_charges:
+        state.quota_charges[gang.id] = state.quota_charges[gang.id]  # its columns have the priority
 
 
 # -- decisions --------------------------------------------------------------------------------------------------------
@@ -271,11 +352,26 @@ def _decide(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touche
                 state.pending.reasons[text] = reason
             case ReservedStart():
                 touched.append(_reserve(state, decision))
+            case Defragmented():
+                state.reservations.defragmented_ms = at_ms
+            case SpareNodes(gang=name):
+                touched.append(_hold_spares(state, state.gangs[name], decision, at_ms))
             case Expect(gang=name, run_ms=run_ms):
                 state.reservations.earliest_checked_ms.clear()
                 state.extend_expected_end(state.gangs[name], run_ms)
                 touched.append(state.gangs[name])
+            case ActOnNode() | GroupFaults() | OpenHealthBreaker():
+                touched += fold_health.decide(state, decision, at_ms)
     return tuple(touched)
+
+
+def _hold_spares(state: State, gang: Gang, decision: SpareNodes, at_ms: int) -> Gang:
+    start = gang.attempt.start
+    if start is not None:
+        gang.attempt.start, gang.attempt.lost_spares = replace(start, spares=decision.shares), ()
+        if decision.shares != start.spares:
+            state.reallocate(gang, at_ms)
+    return gang
 
 
 def _is_pending(state: State, name: str) -> bool:
@@ -287,15 +383,20 @@ def _start(state: State, start: Start, at_ms: int) -> Touched:
     if _is_as_reserved(state, gang, start, at_ms):
         del state.reservations[gang.id]  # it frees nothing earlier than was known
     state.pending.forecast_errors.score(gang.id, at_ms)
-    state.dequeue(gang)
+    if gang.state is GangState.RESIZING:
+        state.end_allocation(gang, at_ms)
+        gang.wanted_ms = at_ms if gang.is_scaled_anew else gang.wanted_ms
+    else:
+        state.dequeue(gang)
     head = state.drop_reservation(gang.array or "")  # an element's reservation is its head's
     state.port_index = state.next_port_index(start)
     state.record_start(gang, at_ms)
-    gang.attempt, gang.checkpoints = gang.attempt.next(start, at_ms), gang.checkpoints.begun()
+    gang.attempt, gang.checkpoints = gang.attempt.next(start, at_ms), gang.checkpoints.begun(start.generation)
+    gang.shape = gang.shape_on(gang.attempt.shares)
     gang.step(GangStep.PLACED, at_ms)
     if gang.attempt.generation > 1:
         gang.account.restart()
-    state.take(gang, start.shares)
+    state.take(gang, gang.attempt.held)
     state.begin_usage(gang)
     return (gang, *head)
 
@@ -306,7 +407,7 @@ def _is_as_reserved(state: State, gang: Gang, start: Start, at_ms: int) -> bool:
     if reserved is None or reserved.start_ms is None or at_ms < reserved.start_ms:
         return False
     is_plain = not shape.more and not shape.has_share and start.time_ms is None
-    return is_plain and reserved.nodes == tuple(share.node for share in start.shares)
+    return is_plain and reserved.nodes == tuple(share.node for share in (*start.shares, *start.spares))
 
 
 def _reserve(state: State, reserved: ReservedStart) -> Gang:
@@ -322,15 +423,26 @@ def _reserve(state: State, reserved: ReservedStart) -> Gang:
 def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang = state.gangs[stop.gang]
     gang.attempt.stop_sent, gang.attempt.notice_until_ms = stop.cause, at_ms + stop.notice_ms
-    if stop.cause not in retry.ENDINGS:
+    if stop.cause is Cause.PREEMPTED and stop.rule is not PreemptionRule.SPARE:
+        gang.attempt.preempted_ms = at_ms
+    failure = gang.attempt.failure
+    if stop.cause not in retry.ENDINGS or (failure is not None and stop.cause is failure.cause):
+        if gang.state is GangState.RESIZING:
+            state.reallocate(gang, at_ms)  # now it is known until when it leaves its nodes
         return (gang,)  # a failure: the reaction was decided when it was reported
     action = reaction(Member.WORKER, retry.ENDINGS[stop.cause], gang.phase).action
+    if action is Action.RESIZE or (action in REQUEUES and stop.shares):
+        gang.account.requeue(stop.cause)
+        gang.attempt.target, gang.attempt.vacates = stop.shares, ""
+        state.reallocate(gang, at_ms)
+        gang.step(GangStep.RESIZE, at_ms)
+        return (gang,)
     if action in REQUEUES:
         gang.account.requeue(stop.cause)
         gang.step(GangStep.REQUEUE, at_ms)
     elif action is Action.SUSPEND:
         gang.account.requeue(stop.cause)
-        gang.suspends = False
+        gang.suspends = None
         gang.step(GangStep.SUSPEND, at_ms)
     elif action is Action.END:
         gang.end_cause = gang.end_cause or stop.cause
@@ -339,4 +451,6 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
         gang.step(GangStep.END, at_ms)
         if gang.ended:
             return (gang, *state.drop(gang, at_ms))
+    if gang.attempt.target and gang.state is not GangState.RESIZING:
+        return (gang, *fold_attempt.abandon_target(state, gang, at_ms))
     return (gang,)

@@ -6,20 +6,22 @@ A node that is lost, or returns too small for what it ran, ends the generations 
 from dataclasses import replace
 
 from ganger.core.fold import fold_attempt, fold_policy
-from ganger.core.queues.quota import invalid_figure
-from ganger.core.state import maintenance
+from ganger.core.node_health import transitions
+from ganger.core.queues.quota_figures import invalid_figure
+from ganger.core.state import maintenance, spares
 from ganger.core.state.gang import Gang
-from ganger.core.state.lifecycle import NODE, NodeStep, node_next
+from ganger.core.state.lifecycle import NODE, GangStep, NodeStep, node_next
 from ganger.core.state.state import State
 from ganger.model import event as e
-from ganger.model.cluster import Cluster, Node, NodeState
+from ganger.model.cluster import Cluster, Node, NodeState, is_same_node
 from ganger.model.decision import Cause
+from ganger.model.job import GangState
 from ganger.model.queue import DEFAULT, ROOT, Queue
 
 Touched = tuple[Gang, ...]
 NodeEvent = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
 AdminEvent = e.MaintenanceSet | e.MaintenanceCleared | e.QueueSet | e.QueueDeleted
-ClusterEvent = NodeEvent | AdminEvent | e.NodesListed
+ClusterEvent = NodeEvent | AdminEvent | e.NodesListed | e.NodeChanged
 _NODE_STEPS = {"node_lost": NodeStep.LOSE, "node_returned": NodeStep.RETURN} | {
     "node_cordoned": NodeStep.CORDON,
     "node_uncordoned": NodeStep.UNCORDON,
@@ -33,6 +35,8 @@ def fold(state: State, change: ClusterEvent, at_ms: int) -> Touched:
     match change:
         case e.NodesListed():
             return _list_nodes(state, change, at_ms)
+        case e.NodeChanged(listed=node):
+            return _change_listed(state, node, at_ms)
         case e.MaintenanceSet():
             state.maintenance[change.id] = change
             state.maintenance.forget(at_ms)
@@ -52,9 +56,11 @@ def fold(state: State, change: ClusterEvent, at_ms: int) -> Touched:
             return _change_node(state, change, at_ms)
 
 
-def refusal(state: State, change: AdminEvent) -> str | None:
-    """Return the reason why a queue or a maintenance window cannot be set or removed, or None."""
+def refusal(state: State, change: AdminEvent | e.NodeChanged) -> str | None:
+    """Return the reason why a queue, a maintenance window or a node cannot be set, changed or removed, or None."""
     match change:
+        case e.NodeChanged(listed=node):
+            return None if node.name in state.nodes.index else f"there is no node {node.name}"
         case e.QueueSet(queue=queue):
             return queue_refusal(state, queue)
         case e.QueueDeleted(queue=name):
@@ -69,7 +75,9 @@ def node_step_refusal(state: State, name: str, kind: str) -> str | None:
     """Return the reason why a node cannot take that step, or None."""
     if name not in state.nodes.index:
         return f"there is no node {name}"
-    node_state = state.nodes.states[state.nodes.index[name]]
+    record, node_state = state.health.by_node.get(name), state.nodes.states[state.nodes.index[name]]
+    if record is not None and kind == "node_uncordoned" and record.state in transitions.IN_HAND:
+        return f"node {name} is {record.state}: wait for the end of its hook"
     return None if (node_state, _NODE_STEPS[kind]) in NODE else f"node {name} is {node_state}"
 
 
@@ -77,30 +85,40 @@ def _change_node(state: State, change: NodeEvent, at_ms: int) -> Touched:
     index = state.nodes.index[change.node]
     state.nodes.set_state(change.node, node_next(state.nodes.states[index], _NODE_STEPS[change.kind]))
     match change:
-        case e.NodeLost(node=node):
-            state.leaving.pop(node, None)
+        case e.NodeLost(node=node, detail=detail):
+            if state.health.leaving.pop(node, None) is None and not state.nodes.is_cordoned(node):
+                transitions.note_loss(state, node, detail, at_ms)
             return _lose(state, [node], at_ms)
         case e.NodeDrained(node=node):
-            return _drain(state, node, None)
+            transitions.keep_cordon(state, node)
+            return drain(state, node, None, at_ms)
         case e.NodePreempted(node=node, notice_ms=notice_ms):
-            return _preempt(state, node, at_ms + notice_ms)
-        case e.NodeReturned() | e.NodeCordoned() | e.NodeUncordoned():
+            return _preempt(state, node, at_ms + notice_ms, at_ms)
+        case e.NodeUncordoned(node=node, by=by):
+            state.health.leaving.pop(node, None)  # the notice was withdrawn
+            transitions.vouch(state, node, by, at_ms)
+            return ()
+        case e.NodeReturned() | e.NodeCordoned():
             return ()
 
 
-def _preempt(state: State, node: str, leave_by_ms: int) -> Touched:
+def _preempt(state: State, node: str, leave_by_ms: int, at_ms: int) -> Touched:
     """Drain a node that is taken away at `leave_by_ms`, or at an earlier announced time, unless it is lost already."""
     if not state.nodes.is_lost(node):
-        state.leaving[node] = leave_by_ms = min(leave_by_ms, state.leaving.get(node, leave_by_ms))
-    return _drain(state, node, leave_by_ms)
+        state.health.leaving[node] = leave_by_ms = min(leave_by_ms, state.health.leaving.get(node, leave_by_ms))
+    return drain(state, node, leave_by_ms, at_ms)
 
 
-def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
-    """Mark the running gangs of a node so that the next cycle stops them; those being stopped need no second stop."""
-    gangs = [gang for gang in state.on_nodes([node]) if gang.state in fold_attempt.ACTIVE]
+def drain(state: State, node: str, leave_by_ms: int | None, at_ms: int) -> Touched:
+    """Mark the running gangs of a node so that the next cycle stops them; those being stopped need no second stop.
+
+    A gang that has the node as a spare gives that up.
+    """
+    given_up = [gang for gang in state.on_nodes([node]) if spares.give_up(state, gang, [node], at_ms)]
+    gangs = [gang for gang in state.on_nodes([node]) if gang.state in fold_attempt.ACTIVE or gang.is_bound_for(node)]
     for gang in gangs:
         gang.attempt.vacates, gang.attempt.leave_by_ms = node, leave_by_ms
-    return tuple(gangs)
+    return (*given_up, *gangs)
 
 
 def _list_nodes(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
@@ -114,8 +132,10 @@ def _list_nodes(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     lost = [name for name in before if name not in after or name in listed.lost]
     lost += [name for name in before if name not in lost and _is_too_small(state, after[name])]
     touched = _lose(state, lost, at_ms)
-    state.leaving = {
-        name: node_state for name, node_state in state.leaving.items() if name in after and name not in listed.lost
+    state.health.leaving = {
+        name: node_state
+        for name, node_state in state.health.leaving.items()
+        if name in after and name not in listed.lost
     }
     current = {
         name: state.nodes.states[state.nodes.index[name]] if name in before else NodeState.READY for name in after
@@ -125,6 +145,18 @@ def _list_nodes(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
         for name, node_state in current.items()
     }
     state.set_nodes(Cluster(tuple(_without_allocated(state, node) for node in listed.nodes), listed.levels), states)
+    return touched
+
+
+def _change_listed(state: State, node: Node, at_ms: int) -> Touched:
+    """Replace a node; one that is too small for what it ran loses its gangs."""
+    touched = _lose(state, [node.name], at_ms) if _is_too_small(state, node) else ()
+    after, listing = _without_allocated(state, node), state.nodes.listing
+    if is_same_node(listing.nodes[state.nodes.index[node.name]], after):
+        state.change_node(after)
+    else:  # what a gang held kept a resource on it that it has no more
+        nodes = tuple(after if before.name == node.name else before for before in listing.nodes)
+        state.set_nodes(Cluster(nodes, listing.levels), state.node_states())
     return touched
 
 
@@ -147,7 +179,18 @@ def _listed_state(current: NodeState, step: NodeStep) -> NodeState:
 
 
 def _without_allocated(state: State, node: Node) -> Node:
-    """Return the node without foreign devices that a gang holds: the listing saw the gang's own use of them."""
+    """Return the node without foreign devices that a gang holds: the listing saw the gang's own use of them.
+
+    It has at least the extended resources that gangs hold: a device plugin that starts again lists none for a while.
+    """
+    table = state.nodes
+    if (index := table.index.get(node.name)) is not None:
+        free = table.extended.free
+        held = {name: int(total[index] - free[name][index]) for name, total in table.extended.total.items()}
+        if any(amount > node.extended.get(name, 0) for name, amount in held.items()):
+            names = dict.fromkeys((*node.extended, *held))
+            extended = {name: max(node.extended.get(name, 0), held.get(name, 0)) for name in names}
+            node = replace(node, extended=extended)
     if not node.foreign:
         return node
     shares = (share for gang in state.on_nodes([node.name]) for share in state.allocations[gang.id])
@@ -160,12 +203,21 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
     """End what ran on these nodes."""
     touched: list[Gang] = []
     for gang in state.on_nodes(names):
+        if spares.give_up(state, gang, names, at_ms):
+            touched.append(gang)
         nodes = tuple(node for node in gang.attempt.left if node in names)
         silent = [node for node in nodes if node not in gang.attempt.finished]
         if silent:
             lost = e.Failed(gang=gang.id, generation=gang.attempt.generation, node=silent[0], cause=Cause.NODE_LOST)
-            fold_attempt.fail(gang, lost, at_ms)
-        touched += [gang, *fold_attempt.clear(state, gang, nodes, at_ms)]
+            fold_attempt.fail(state, gang, lost, at_ms, spares.takeover(state, gang, names))
+        if any(map(gang.is_bound_for, names)):
+            gang.account.requeue(Cause.NODE_LOST)
+            gang.step(GangStep.REQUEUE, at_ms)
+            touched += [gang, *fold_attempt.abandon_target(state, gang, at_ms)]
+        if gang.attempt.start is not None:
+            touched += [gang, *fold_attempt.clear(state, gang, nodes, at_ms)]
+        if gang.state is GangState.RESIZING and gang.attempt.left:
+            state.reallocate(gang, at_ms)  # a spare takes over
     return tuple(touched)
 
 

@@ -6,7 +6,7 @@ shares, the tree) is rebuilt. Jobs whose queue is gone move to the nearest queue
 
 from dataclasses import replace
 
-from ganger.core.queues.quota import invalid_figure
+from ganger.core.queues.quota_figures import invalid_figure
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.event import PolicySet

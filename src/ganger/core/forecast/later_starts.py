@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ganger.core.forecast.node_schedule import Bools
+from ganger.core.nodes.node_arrays import extended_needs
 from ganger.core.nodes.topology import Ints
 from ganger.core.queue_order.policy_interface import LaneHeads, Policy
 from ganger.core.queues.share_bounds import Floats
@@ -98,7 +99,7 @@ def _parts_by_pool(state: State, lanes: PendingLanes) -> Iterator[tuple[Bools, F
         for other, demands in pools.values():
             shared = float((suitable & other).sum()) / max(1, int(other.sum()))
             for demand in demands if shared else ():
-                parts[demand.slot] = shared * _dominant_part(demand, totals)
+                parts[demand.slot] = shared * _dominant_part(demand, totals, state.nodes.extended.names)
         yield is_member, parts
 
 
@@ -110,14 +111,17 @@ def _suitable_nodes(state: State, demand: NodeDemand) -> Bools:
 
 
 def _totals(state: State, suitable: Bools) -> Floats:
-    """Return the GPUs, CPUs and memory of these nodes, at least one of each."""
+    """Return the GPUs, CPUs, memory and extended resources of these nodes, at least one of each."""
     nodes = state.nodes
-    amounts = nodes.total
+    amounts = (*nodes.total, *nodes.extended.total.values())
     return np.array([max(1, int(amount[suitable].sum())) for amount in amounts], dtype=np.float64)
 
 
-def _dominant_part(demand: NodeDemand, totals: Floats) -> float:
+def _dominant_part(demand: NodeDemand, totals: Floats, extended: tuple[str, ...]) -> float:
     """Return the largest part that a gang takes of any of the resources."""
-    needs = np.array([(part.devices, part.cpu_milli, part.memory_bytes) for part in demand.parts], dtype=np.float64)
+    of_parts = [
+        (part.devices, part.cpu_milli, part.memory_bytes, *extended_needs(part, extended)) for part in demand.parts
+    ]
+    needs = np.array(of_parts, dtype=np.float64)
     counts = np.array([part.nodes for part in demand.parts])
     return float(np.max(counts @ needs / totals))

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.nodes.node_arrays import extended_needs
 from ganger.core.nodes.topology import Ints
 from ganger.core.reservations.availability_profile import suitable_nodes
 from ganger.core.reservations.capacity_forecast import CapacityForecast
@@ -19,8 +20,12 @@ from ganger.core.state.state import State
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED
 
-GPUS, CPU, MEMORY, GUESTS, RESOURCES = range(5)
-"""Rows of an amount. A node has room for EXCLUSIVE guests, and a gang that has it exclusively counts as so many."""
+GPUS, CPU, MEMORY, GUESTS = range(4)
+"""Rows of an amount; those of extended resources follow.
+
+A node has room for EXCLUSIVE guests, and a gang that has it exclusively counts as so many."""
+HELD_EXTENDED: Final = 5
+"""The first row of extended resources in what gangs hold."""
 EXCLUSIVE: Final = 1 << 20
 NONE: Final = -1
 """No gang."""
@@ -51,7 +56,7 @@ class RunningEnds(NamedTuple):
     """The releases of running gangs, in order of time.
 
     at_ms, node, gang: (releases,)
-    amounts: (4, releases)
+    amounts: (rows, releases)
     is_predicted: (releases,) True where the time is that of a predicted run time.
     """
 
@@ -66,7 +71,7 @@ class NodeReservations(NamedTuple):
     """The reservations of nodes, at most one each.
 
     from_ms, by: (N,) when it begins, NEVER_MS for none, and of which gang.
-    spare: (4, N) free capacity beside it when it begins.
+    spare: (rows, N) free capacity beside it when it begins.
     """
 
     from_ms: Ints
@@ -97,11 +102,11 @@ class NodeSchedule:
         self._state, self.now_ms = state, now_ms
         size = len(nodes.nodes)
         guests = EXCLUSIVE - nodes.occupancy.guests.astype(np.int64) - (EXCLUSIVE - 1) * nodes.occupancy.alone
-        free = (*nodes.free, guests)
+        free = (*nodes.free, guests, *nodes.extended.free.values())
         self._free: Ints = np.stack(free).astype(np.int64)
         self._kinds: dict[tuple[Shape, tuple[str, ...]], int] = {}
         self._stacked: list[int] = []
-        self._needs: Ints = np.zeros((0, RESOURCES), dtype=np.int64)
+        self._needs: Ints = np.zeros((0, len(free)), dtype=np.int64)
         self._suitable: Bools = np.zeros((0, size), dtype=bool)
         self._can: Bools = np.zeros((0, size), dtype=bool)
         self.counts: Ints = np.zeros(0, dtype=np.int64)
@@ -111,7 +116,7 @@ class NodeSchedule:
         self._reserved = NodeReservations(
             np.full(size, NEVER_MS, dtype=np.int64),
             np.full(size, NONE, dtype=np.int64),
-            np.zeros((RESOURCES, size), dtype=np.int64),
+            np.zeros((len(free), size), dtype=np.int64),
         )
         self.released_ms: Ints = np.zeros(size, dtype=np.int64)
         self.released_by: Ints = np.full(size, NONE, dtype=np.int64)
@@ -130,8 +135,9 @@ class NodeSchedule:
         known = np.flatnonzero((held.ends_ms < NEVER_MS) & (held.ends_ms > 0))
         ends_ms = [held.ends_ms[known], *(np.full(len(stay.indices), stay.end_ms) for stay in devices)]
         nodes = [held.indices[known], *(stay.indices for stay in devices)]
-        amounts = [np.stack((*held.taken[:3, known], guests[known]))]
-        amounts += [np.repeat([[1], [0], [0], [0]], len(stay.indices), axis=1) for stay in devices]
+        amounts = [np.stack((*held.taken[:3, known], guests[known], *held.taken[HELD_EXTENDED:, known]))]
+        device = np.eye(len(self._free), 1, dtype=np.int64)
+        amounts += [np.repeat(device, len(stay.indices), axis=1) for stay in devices]
         gangs = [FIRST_ROW - known, *(np.full(len(stay.indices), NONE) for stay in devices)]
         order = np.argsort(np.concatenate(ends_ms), kind="stable")
         gang = np.concatenate(gangs)[order]
@@ -175,7 +181,8 @@ class NodeSchedule:
         suitable &= nodes.ready
         suitable[[nodes.index[name] for name in avoids if name in nodes.index]] = False
         guests = 1 if part.selector.sharing == SHARED else EXCLUSIVE
-        one = np.array([part.devices, part.cpu_milli, part.memory_bytes, guests], dtype=np.int64)
+        extended = extended_needs(part, nodes.extended.names)
+        one = np.array([part.devices, part.cpu_milli, part.memory_bytes, guests, *extended], dtype=np.int64)
         self._stacked.append(self._max_stacked(part, one, suitable) if part.stacked else 1)
         need = one * self._stacked[-1]
         self._needs, self._suitable = np.vstack((self._needs, need)), np.vstack((self._suitable, suitable))
@@ -186,8 +193,9 @@ class NodeSchedule:
     def _max_stacked(self, part: Shape, one: Ints, suitable: Bools) -> int:
         """Return how many shares of a part the largest suitable node holds when idle."""
         nodes = self._state.nodes
-        totals = np.stack(nodes.total).astype(np.int64)
-        used = np.flatnonzero(one[:GUESTS])
+        totals = np.stack((*nodes.total, *nodes.extended.total.values())).astype(np.int64)
+        one = np.delete(one, GUESTS)
+        used = np.flatnonzero(one)
         counts = (totals[used] // one[used, None]).min(axis=0, initial=part.nodes)
         return max(1, int(counts[suitable].max(initial=1)))
 
@@ -307,7 +315,7 @@ class NodeSchedule:
         self._reserved.from_ms[nodes], self._reserved.by[nodes] = NEVER_MS, NONE
 
     def _future_releases(self) -> tuple[Ints, Ints, Ints]:
-        """Return (releases,) times and nodes, and (4, releases) amounts, of all that is going to be released."""
+        """Return (releases,) times and nodes, and (rows, releases) amounts, of all that is going to be released."""
         rest, ends = slice(self._position, None), self._ends
         ms, node, amounts = self._running.at_ms[rest], self._running.node[rest], self._running.amounts[:, rest]
         if not ends:

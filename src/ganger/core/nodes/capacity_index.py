@@ -98,6 +98,10 @@ class CapacityIndex:
             mask = self._large_enough[part] = self._nodes.fits_when_idle(part)
         return mask
 
+    def forget_sizes(self) -> None:
+        """Drop the masks of `large_enough`: a node has another size."""
+        self._large_enough.clear()
+
     def refresh(self, column: Column) -> None:
         """Bring a column up to date. O(nodes changed since)."""
         entries = self._nodes.journal.entries

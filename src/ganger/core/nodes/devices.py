@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.nodes.device_links import links_of
 from ganger.core.nodes.topology import Ints
 from ganger.core.undo import Undo
 from ganger.model.cluster import Node
@@ -43,6 +44,7 @@ class Devices:
     memory_bytes: (N,) int64, the memory of each device of a node.
     owner: (D,) int64, the number of the gang that holds it whole, FREE, SHARED_OUT or FOREIGN (constant).
     sharers, used_milli, used_memory_bytes: (D,) int64, the number of shares on it and their sums.
+    links: by node, for those of which it is known how their devices are connected.
     """
 
     def __init__(self, nodes: Sequence[Node], undo: Undo) -> None:
@@ -62,6 +64,14 @@ class Devices:
         foreign = [int(self.first[index]) + device for index, device in foreign_devices]
         self.owner[foreign] = FOREIGN
         self.sharers, self.used_milli, self.used_memory_bytes = np.zeros((3, count), dtype=np.int64)
+        linked = ((index, links_of(node)) for index, node in enumerate(nodes) if node.gpu_links)
+        self.links = {index: links for index, links in linked if links is not None}
+
+    def set_foreign(self, node: int, before: Sequence[int], after: Sequence[int]) -> None:
+        """Replace the foreign devices of a node by others, none of which a gang has any part of."""
+        first = int(self.first[node])
+        self.owner[[first + device for device in before]] = FREE
+        self.owner[[first + device for device in after]] = FOREIGN
 
     def counts(self, part: Shape, nodes: NodeIndices) -> Ints:
         """Return how many of a part that wants shares or named devices the devices of each node can take now."""
@@ -106,11 +116,12 @@ class Devices:
         """
         for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
             devices = np.arange(self.first[node], self.first[node + 1])
-            room = self._room(part, devices)
             if part.gpus:
-                free = self.place[devices[room > 0]].tolist()
-                yield from (tuple(free[begin : begin + part.gpus]) for begin in range(0, count * part.gpus, part.gpus))
+                free = self.place[devices[self._room(part, devices) > 0]].tolist()
+                yield from self.groups(node, free, part.gpus, count)
                 continue
+            devices = self._least_connected_first(node, devices)
+            room = self._room(part, devices)
             preference = (
                 np.argsort(self.packing_keys(part, devices), kind="stable") if order is None else order(part, devices)
             )
@@ -119,6 +130,21 @@ class Devices:
                 int(self.place[devices[choice]]) for choice in preference.tolist() for _ in range(int(room[choice]))
             )
             yield from ((next(filled),) for _ in range(count))
+
+    def groups(self, node: int, free: list[int], size: int, count: int) -> Iterator[tuple[int, ...]]:
+        """Iterate over `count` groups of `size` free devices of a node: well connected ones, or else the first."""
+        if (links := self.links.get(node)) is not None:
+            return links.groups(free, size, count)
+        return (tuple(free[begin : begin + size]) for begin in range(0, count * size, size))
+
+    def _least_connected_first(self, node: int, devices: Ints) -> Ints:
+        """Return the devices of a node, the free ones in the order in which shares should take them, and then last."""
+        if (links := self.links.get(node)) is None:
+            return devices
+        is_free = self.owner[devices] == FREE
+        free = self.place[devices[is_free]].tolist()
+        order = [device for group in links.groups(free, 1, len(free)) for device in group]
+        return np.concatenate((devices[~is_free], self.first[node] + np.array(order, dtype=np.int64)))
 
     def take(self, part: Shape, nodes: Ints, devices: Ints) -> Ints:
         """Add shares of a part on these devices and return the number of newly used devices by entry of `nodes`.

@@ -6,6 +6,7 @@ any level are a slice. Scores and indexes read these arrays; `core.nodes.node_ta
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -76,6 +77,18 @@ class NodeAmounts(NamedTuple):
         return NodeAmounts(self.gpus.copy(), self.cpu_milli.copy(), self.memory_bytes.copy())
 
 
+class ExtendedAmounts(NamedTuple):
+    """Amounts of the extended resources that any node has, by name: (N,) int64 each."""
+
+    total: dict[str, Ints]
+    free: dict[str, Ints]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the resources, in order."""
+        return tuple(self.total)
+
+
 class Listing(NamedTuple):
     """The nodes, levels and rules that the arrays were made from.
 
@@ -115,6 +128,7 @@ class NodeArrays:
     topology: the domains.
     attributes: names, GPU types, labels, taints, networks, pools and penalties.
     total, free: the amounts; free are devices of which no gang and nothing foreign has any part.
+    extended: the same of extended resources.
     devices: the devices one by one.
     occupancy: the gangs and foreign workloads on each node.
     ready: (N,) bool, nodes that take gangs.
@@ -149,6 +163,7 @@ class NodeArrays:
         self.attributes = NodeAttributes(self.nodes, rules.pools)
         self.total = _capacities(self.nodes)
         self.free = self.total.copy()
+        self.extended = _extended_amounts(self.nodes)
         self.occupancy = _unoccupied(self.nodes)
         if self.occupancy.foreign is not None:
             self.free.gpus[:] -= self.occupancy.foreign
@@ -162,6 +177,9 @@ class NodeArrays:
         """Raise AssertionError if a node is over-allocated, or naming the difference from arrays of the same gangs."""
         for name, current, expected in (
             *zip(self.free._fields, self.free, rebuilt.free, strict=True),
+            *((name, free, rebuilt.extended.free[name]) for name, free in self.extended.free.items()),
+            *zip(("total GPUs", "total CPU", "total memory"), self.total, rebuilt.total, strict=True),
+            *((name, total, rebuilt.extended.total[name]) for name, total in self.extended.total.items()),
             ("guests", self.occupancy.guests, rebuilt.occupancy.guests),
             ("alone", self.occupancy.alone, rebuilt.occupancy.alone),
             ("owner", self.devices.owner, rebuilt.devices.owner),
@@ -169,9 +187,37 @@ class NodeArrays:
             ("held", self.held, rebuilt.held),
         ):
             assert (current == expected).all(), f"{name} of the nodes differs from the gangs"
-        assert all((free >= 0).all() for free in self.free), "a node is over-allocated"
+        free_amounts = (*self.free, *self.extended.free.values())
+        assert all((free >= 0).all() for free in free_amounts), "a node is over-allocated"
         assert self.states == rebuilt.states, "node states differ"
         self.devices.validate(rebuilt.devices)
+
+    def change(self, node: Node) -> None:
+        """Replace a node by one that `is_same_node`; what gangs have taken stays taken. Not undone with a trial."""
+        index = self.index[node.name]
+        before = self.listing.nodes[index]
+        self.listing.nodes[index] = node
+        self.nodes[index] = replace(node, domains=self.nodes[index].domains)
+        for amounts in (self.total, self.free):
+            amounts.cpu_milli[index] += node.cpu_milli - before.cpu_milli
+            amounts.memory_bytes[index] += node.memory_bytes - before.memory_bytes
+        for name, amount in node.extended.items():
+            for extended in (self.extended.total, self.extended.free):
+                extended[name][index] += amount - before.extended[name]
+        if node.foreign != before.foreign:
+            self._set_foreign(index, before.foreign, node.foreign)
+        self.ready[index] = self._accepts_gangs(index)
+        self.journal[index] = None
+        if node.images != before.images:
+            self.attributes.forget_images()
+
+    def _set_foreign(self, index: int, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        if self.occupancy.foreign is None:
+            self.occupancy = self.occupancy._replace(foreign=np.zeros_like(self.occupancy.guests))
+        assert self.occupancy.foreign is not None
+        self.occupancy.foreign[index] = len(after)
+        self.free.gpus[index] += len(before) - len(after)
+        self.devices.set_foreign(index, before, after)
 
     def set_demand_kinds(self, demand_kinds: tuple[DemandKind, ...]) -> None:
         """Set the typical demands."""
@@ -186,6 +232,10 @@ class NodeArrays:
         """Return whether a node does not respond."""
         return self.states[self.index[name]] in (NodeState.LOST, NodeState.LOST_CORDONED)
 
+    def is_cordoned(self, name: str) -> bool:
+        """Return whether a node is out of service by request."""
+        return self.states[self.index[name]] in (NodeState.CORDONED, NodeState.LOST_CORDONED)
+
     def _accepts_gangs(self, index: int) -> bool:
         return self.states[index] is NodeState.READY and not self.nodes[index].unready
 
@@ -199,8 +249,10 @@ class NodeArrays:
         enough = gpus == part.devices if part.selector.sharing == WHOLE else gpus >= part.devices
         if picks_devices(part):
             enough &= self.devices.capacity_when_idle(part) > 0
+        if part.extended:
+            enough &= has_extended(part, self.extended.total, ALL)
         return (
-            self.attributes.of_type(*part.gpu_types)
+            self.attributes.accepts(part)
             & self.eligible(part.selector)
             & enough
             & (cpu_milli >= part.cpu_milli)
@@ -218,13 +270,15 @@ class NodeArrays:
         fits: NDArray[np.bool_] = (
             self.ready[nodes]
             & ~self.held[nodes]
-            & self.attributes.of_type(*part.gpu_types)[nodes]
+            & self.attributes.accepts(part)[nodes]
             & self.eligible(part.selector)[nodes]
             & (free.gpus[nodes] >= part.gpus)
             & (free.cpu_milli[nodes] >= part.cpu_milli)
             & (free.memory_bytes[nodes] >= part.memory_bytes)
             & (self.occupancy.alone[nodes] == 0)
         )
+        if part.extended:
+            fits &= has_extended(part, self.extended.free, nodes)
         if part.selector.sharing == SHARED:
             return fits
         left_over = (self.total.gpus[nodes] != part.devices) & (part.selector.sharing == WHOLE)
@@ -237,11 +291,12 @@ class NodeArrays:
         Excluded nodes are included.
         """
         counts = self.counts_among(part, self._fits(part, nodes), self.free.at(nodes))
+        counts = limited_by_extended(part, counts, self.extended.free, nodes)
         return np.minimum(counts, self.devices.counts(part, nodes)) if picks_devices(part) else counts
 
     def capacities(self, part: Shape, among: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return (N,) how many of the part's nodes each node in `among` would hold if nothing else ran."""
-        counts = self.counts_among(part, among, self.total)
+        counts = limited_by_extended(part, self.counts_among(part, among, self.total), self.extended.total, ALL)
         return np.minimum(counts, self.devices.capacity_when_idle(part)) if picks_devices(part) else counts
 
     def capacity(self, part: Shape, among: NDArray[np.bool_]) -> int:
@@ -263,6 +318,41 @@ class NodeArrays:
 def picks_devices(part: Shape) -> bool:
     """Return whether it matters to the part which devices of a node it gets."""
     return part.has_share or bool(part.gpus and part.selector.devices)
+
+
+def extended_needs(part: Shape, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return how much of each of these extended resources one of the part's nodes has."""
+    if not names:
+        return ()
+    amounts = dict(part.extended)
+    return tuple(amounts.get(name, 0) for name in names)
+
+
+def has_extended(part: Shape, amounts: Mapping[str, Ints], nodes: NodeIndices) -> NDArray[np.bool_] | bool:
+    """Return which of these nodes have the part's extended resources among the amounts."""
+    if not all(name in amounts for name, _ in part.extended):
+        return False
+    enough: NDArray[np.bool_] = np.logical_and.reduce([amounts[name][nodes] >= need for name, need in part.extended])
+    return enough
+
+
+def limited_by_extended(
+    part: Shape, counts: NDArray[np.int64], amounts: Mapping[str, Ints], nodes: NodeIndices
+) -> NDArray[np.int64]:
+    """Return (n,) counts of a part on these nodes, at most as many as their extended resources are enough for."""
+    if not part.extended or not part.stacked:
+        return counts
+    limits = [amounts[name][nodes] // need for name, need in part.extended if name in amounts]
+    limited: NDArray[np.int64] = np.maximum(0, np.minimum.reduce([counts, *limits]))
+    return limited
+
+
+def _extended_amounts(nodes: Sequence[Node]) -> ExtendedAmounts:
+    names = sorted({name: None for node in nodes for name in node.extended})
+    total: dict[str, Ints] = {
+        name: np.array([node.extended.get(name, 0) for node in nodes], dtype=np.int64) for name in names
+    }
+    return ExtendedAmounts(total, {name: amounts.copy() for name, amounts in total.items()})
 
 
 def _capacities(nodes: Sequence[Node]) -> NodeAmounts:

@@ -31,6 +31,8 @@ Usable = Mask | None
 
 MOST_SELECTORS: Final = 4_096
 """The number of cached selectors beyond which all are dropped, so that unused ones do not accumulate."""
+SUSPICION_PENALTY: Final = 1_000_000
+"""Penalty of a unit of suspicion, more than any lack of performance."""
 
 
 class NodePools:
@@ -76,6 +78,7 @@ class NodeAttributes:
     names, gpu_types: lists, the types in lower case.
     pools: the pool of each node by the policy's rules.
     penalty: (N,) int64, what speaks against a node if all else is equal.
+    suspects_first: (N,) int64, the same for gangs that are to take suspect nodes before others.
     has_penalties: whether any node has a penalty.
     """
 
@@ -86,7 +89,12 @@ class NodeAttributes:
         self.gpu_types = [node.gpu_type.lower() for node in nodes]
         self.pools = NodePools(nodes, pools)
         self.penalty = _penalties(nodes)
+        self.suspects_first = self.penalty.copy()
         self.has_penalties = bool(self.penalty.any())
+        self._penalties: dict[int, tuple[int, int]] = {}
+        whole_gpus = np.array([not node.partial_gpus for node in nodes], dtype=bool)
+        self._whole_gpus = None if whole_gpus.all() else whole_gpus
+        self._without_image: dict[str, Ints | None] = {"": None}
         self._of_type: dict[tuple[str | None, ...], Mask] = {}
         self._label_traits: dict[str, Trait] = {}
         self._distinct: dict[Trait, tuple[list[Node], Ints]] = {}
@@ -100,6 +108,33 @@ class NodeAttributes:
                 [None in gpu_types or node_type in gpu_types for node_type in self.gpu_types], dtype=bool
             )
         return self._of_type[gpu_types]
+
+    def accepts(self, part: Shape) -> Mask:
+        """Return (N,) nodes with a GPU type that a part accepts; without a type, GPUs that are whole devices."""
+        mask = self.of_type(*part.gpu_types)
+        return mask & self._whole_gpus if self._whole_gpus is not None and _is_any_gpu(part) else mask
+
+    def without_image(self, image: str) -> Ints | None:
+        """Return (N,) 1 for nodes without a container image, else 0; None where all or none have it."""
+        if image not in self._without_image:
+            missing = np.array([image not in node.images for node in self._nodes], dtype=np.int64)
+            self._without_image[image] = missing if 0 < int(missing.sum()) < len(missing) else None
+        return self._without_image[image]
+
+    def forget_images(self) -> None:
+        """Drop what is known of images: a node has others now."""
+        self._without_image = {"": None}
+
+    def penalize(self, node: int, suspicion: int, slowness_milli: int) -> None:
+        """Set what speaks against the node at an index besides what it was listed with."""
+        suspicion_before, slowness_before_milli = self._penalties.pop(node, (0, 0))
+        suspect = SUSPICION_PENALTY * (suspicion - suspicion_before)
+        slow = slowness_milli - slowness_before_milli
+        self.penalty[node] += slow + suspect
+        self.suspects_first[node] += slow - suspect
+        if suspicion or slowness_milli:
+            self._penalties[node] = suspicion, slowness_milli
+        self.has_penalties = bool(self.penalty.any())
 
     def eligible(self, selector: Selector) -> Mask:
         """Return (N,) nodes that a gang may have by name, labels, taints and networks."""
@@ -191,5 +226,10 @@ def _penalties(nodes: Sequence[Node]) -> NDArray[np.int64]:
     """Return (N,) penalties: higher for nodes under more suspicion, then for slower nodes."""
     suspicion = np.array([node.suspicion for node in nodes], dtype=np.int64)
     performance = np.array([node.performance_milli for node in nodes], dtype=np.int64)
-    has_penalties: NDArray[np.int64] = suspicion * 1_000_000 + (performance.max(initial=0) - performance)
+    has_penalties: NDArray[np.int64] = suspicion * SUSPICION_PENALTY + (performance.max(initial=0) - performance)
     return has_penalties
+
+
+def _is_any_gpu(part: Shape) -> bool:
+    """Return whether a part needs GPUs and names no type."""
+    return part.has_gpus and None in part.gpu_types

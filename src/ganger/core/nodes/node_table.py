@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -9,7 +10,14 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.capacity_index import CapacityIndex
 from ganger.core.nodes.devices import ALL, FREE, DeviceOrder
-from ganger.core.nodes.node_arrays import NO_RULES, NO_STATES, NodeArrays, picks_devices
+from ganger.core.nodes.node_arrays import (
+    NO_RULES,
+    NO_STATES,
+    NodeArrays,
+    has_extended,
+    limited_by_extended,
+    picks_devices,
+)
 from ganger.core.nodes.score_cache import ScoreCache
 from ganger.core.nodes.topology import Ints
 from ganger.core.undo import Undo
@@ -23,6 +31,9 @@ JOURNAL_LENGTH: Final = 4
 """Entries per node that the journal may have before it is cleared."""
 
 
+NO_AMOUNTS: Final[Mapping[str, Ints]] = MappingProxyType({})
+
+
 class ReservedCapacity(NamedTuple):
     """Free capacity of some nodes that must not be taken.
 
@@ -30,6 +41,7 @@ class ReservedCapacity(NamedTuple):
     gpus, cpu_milli, memory_bytes: (n,) the reserved amounts.
     guests: (n,) nodes that will have other guests.
     alone: (n,) nodes that will be used exclusively.
+    extended: (n,) the reserved amounts of each extended resource.
     """
 
     at: NDArray[np.intp]
@@ -38,11 +50,13 @@ class ReservedCapacity(NamedTuple):
     memory_bytes: Ints
     guests: NDArray[np.bool_]
     alone: NDArray[np.bool_]
+    extended: Mapping[str, Ints] = NO_AMOUNTS
 
     def of(self, mask: NDArray[np.bool_]) -> "ReservedCapacity":
         """Return the reserved capacity of a subset of these nodes."""
         free = self.gpus[mask], self.cpu_milli[mask], self.memory_bytes[mask]
-        return ReservedCapacity(self.at[mask], *free, self.guests[mask], self.alone[mask])
+        extended = {name: amounts[mask] for name, amounts in self.extended.items()}
+        return ReservedCapacity(self.at[mask], *free, self.guests[mask], self.alone[mask], extended)
 
 
 class NodeTable(NodeArrays):
@@ -50,6 +64,7 @@ class NodeTable(NodeArrays):
 
     excluded: (N,) bool, nodes that the current gang must not have; all False outside `excluding`.
     reserved: free capacity that it must not take; None outside `reserving`.
+    without_image: (N,) 1 for nodes that lack the image of the current gang, else 0; None where nodes do not differ.
     capacity_index: how many of each demand the nodes hold.
     score_cache: the policy's score of each node for a demand.
     """
@@ -70,6 +85,8 @@ class NodeTable(NodeArrays):
         self._undo = undo
         self.excluded = np.zeros(len(self.nodes), dtype=bool)
         self.reserved: ReservedCapacity | None = None
+        self.without_image: Ints | None = None
+        self.takes_suspects = False
         self._bare: NodeTable | None = None
         self.capacity_index = CapacityIndex(self)
         self.score_cache = ScoreCache(self, self.capacity_index)
@@ -82,6 +99,17 @@ class NodeTable(NodeArrays):
         self._undo.put(self.states, index, state)
         self._undo.put(self.ready, index, self._accepts_gangs(index))
         self._undo.put(self.journal, index, None)
+
+    def penalize(self, name: str, suspicion: int, slowness_milli: int) -> None:
+        """Set what placement holds against a node: its faults, and what it is slower. Not undone with a trial."""
+        self.attributes.penalize(self.index[name], suspicion, slowness_milli)
+
+    def change(self, node: Node) -> None:
+        """Replace a node by one that `is_same_node`, in the caches too."""
+        super().change(node)
+        self.capacity_index.forget_sizes()
+        if self._bare is not None:
+            self._bare.change(node.unused)
 
     def bare(self) -> "NodeTable":
         """Return the same nodes in the same states with nothing taken, not even by foreign workloads.
@@ -147,34 +175,38 @@ class NodeTable(NodeArrays):
         # A share needs a whole device beside the reserved ones: it may outlast the other shares on its device.
         for amount, need in zip(free, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
             fits &= amount >= need
+        extended = {name: self.extended.free[name][reserved.at] - kept for name, kept in reserved.extended.items()}
+        if part.extended:
+            fits &= has_extended(part, extended, ALL)
         if part.selector.sharing != SHARED:
             fits &= ~reserved.guests
         counts = self.counts_among(part, fits, free)
+        counts = limited_by_extended(part, counts, extended, ALL)
         # Shares on a device that is reserved whole leave fewer free devices than are reserved.
         return np.minimum(counts, np.maximum(0, free[0])) if part.has_share else counts
 
     def choose(self, part: Shape, nodes: Ints, counts: Ints, order: DeviceOrder | None) -> Iterator[tuple[int, ...]]:
         """Iterate over the device indices for each of the part's nodes, `counts` times on each of these nodes.
 
-        The first free devices, or for a share the device with the least left that takes it, unless `order` says
-        otherwise.
+        Of the free devices those that are connected best, or else the first ones; for a share the device with the least
+        left that takes it, unless `order` says otherwise.
         """
         return (
             self.devices.choose(part, nodes, counts, order)
             if picks_devices(part)
-            else self._first_free(nodes, counts, part.gpus)
+            else self._free_devices(nodes, counts, part.gpus)
         )
 
-    def _first_free(self, nodes: Ints, counts: Ints, gpus: int) -> Iterator[tuple[int, ...]]:
+    def _free_devices(self, nodes: Ints, counts: Ints, gpus: int) -> Iterator[tuple[int, ...]]:
         whole, idle = tuple(range(gpus)), (self.free.gpus[nodes] == self.total.gpus[nodes]).tolist()
+        linked = self.devices.links
         for node, count, is_idle in zip(nodes.tolist(), counts.tolist(), idle, strict=True):
-            if is_idle and count == 1:
+            if is_idle and count == 1 and node not in linked:
                 yield whole
                 continue
             owners = self.devices.owner[self.devices.first[node] : self.devices.first[node + 1]]
-            free = np.flatnonzero(owners == FREE)[: count * gpus].tolist()
-            for begin in range(0, count * gpus, gpus) if gpus else (0,) * count:
-                yield tuple(free[begin : begin + gpus])
+            free = np.flatnonzero(owners == FREE).tolist()
+            yield from self.devices.groups(node, free, gpus, count) if gpus else ((),) * count
 
     def take(self, number: int, shape: Shape, shares: Iterable[NodeShare]) -> None:
         """Allocate shares to gang `number`; raise ValueError if a device is not free."""
@@ -247,6 +279,21 @@ class NodeTable(NodeArrays):
         finally:
             self.reserved = before
 
+    @contextmanager
+    def preferring(self, image: str, *, suspects: bool = False) -> Iterator[None]:
+        """Prefer nodes with a container image, and suspect nodes to others, within the context if all else is equal."""
+        before = self.without_image, self.takes_suspects
+        self.without_image, self.takes_suspects = self.attributes.without_image(image), suspects
+        try:
+            yield
+        finally:
+            self.without_image, self.takes_suspects = before
+
+    @property
+    def penalty(self) -> Ints:
+        """(N,) what speaks against a node if all else is equal, for the gang that is being placed."""
+        return self.attributes.suspects_first if self.takes_suspects else self.attributes.penalty
+
     def trim(self) -> None:
         """Clear a journal that has become longer than recounting all nodes would cost."""
         if len(self.journal.entries) > JOURNAL_LENGTH * max(1, len(self.nodes)):
@@ -265,10 +312,13 @@ class NodeTable(NodeArrays):
 
     def _add(self, nodes: NDArray[np.int64], part: Shape, sign: int) -> None:
         """Release (+1) or take (-1) one of the part's nodes on each of these; a node may occur more than once."""
-        indices, counts = np.unique(nodes, return_counts=True) if part.stacked else (nodes, 1)
+        indices, counts = np.unique(nodes, return_counts=True) if len(nodes) > 1 else (nodes, 1)
         change = sign * counts
         for free, need in zip(self.free, (part.gpus, part.cpu_milli, part.memory_bytes), strict=True):
             self._undo.put(free, indices, free[indices] + change * need)
+        for name, need in part.extended:
+            if (amounts := self.extended.free.get(name)) is not None:
+                self._undo.put(amounts, indices, amounts[indices] + change * need)
         guests, alone = self.occupancy.guests, self.occupancy.alone
         self._undo.put(guests, indices, guests[indices] - change)
         if part.selector.sharing != SHARED:

@@ -37,13 +37,19 @@ class Blockers:
         ]
         if picks_devices(part):
             self._is_short_of[0] = nodes.devices.counts(part, ALL) < whole
+        self._is_short_of_extended = {
+            name: _is_short(part, need, nodes.extended.free[name], whole)
+            for name, need in part.extended
+            if name in nodes.extended.free
+        }
         occupancy = nodes.occupancy
         self._taken: Mask = able & (occupancy.alone > 0 if part.selector.sharing == SHARED else occupancy.guests > 0)
 
     @property
     def anywhere(self) -> Mask:
         """(N,) nodes on which something is short."""
-        mask: Mask = np.logical_or.reduce([self._taken, *(short for short in self._is_short_of if short is not None)])
+        short = [*(short for short in self._is_short_of if short is not None), *self._is_short_of_extended.values()]
+        mask: Mask = np.logical_or.reduce([self._taken, *short])
         return mask
 
     def blocked_by(self, state: State, gang: str) -> Ints:
@@ -53,6 +59,9 @@ class Blockers:
             blocks = self._taken[indices]
             for short, amount in zip(self._is_short_of, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
                 blocks = blocks | short[indices] if short is not None and amount else blocks
+            for name, _ in part.extended if self._is_short_of_extended else ():
+                if name in self._is_short_of_extended:
+                    blocks = blocks | self._is_short_of_extended[name][indices]
             nodes.append(indices[blocks])
         return np.concatenate(nodes)
 

@@ -3,7 +3,7 @@
 The pending reason names the restrictions that exclude nodes with room for the part, and what-if drops each alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from ganger.core.nodes.node_arrays import picks_devices
 from ganger.core.nodes.node_table import NodeTable
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, Selector
-from ganger.model.units import format_bytes
+from ganger.model.units import format_bytes, format_extended
 
 MAX_TAINT_SETS: Final = 3
 """The maximum number of sets of taints, each the set of some node, that are named and tried."""
@@ -97,7 +97,8 @@ def describe_node_need(part: Shape) -> str:
 def node_needs(part: Shape) -> list[str]:
     """Return a text for everything that each node must have, but for taints that it must not have."""
     gpus = [describe_gpus(part)] if part.has_gpus else []
-    return [*gpus, *describe_amounts(part.cpu_milli, part.memory_bytes), *describe_terms(part.selector, None)]
+    amounts = [*describe_amounts(part.cpu_milli, part.memory_bytes), *describe_extended(part.extended)]
+    return [*gpus, *amounts, *describe_terms(part.selector, None)]
 
 
 def describe_gpus(part: Shape) -> str:
@@ -116,6 +117,11 @@ def describe_amounts(cpu_milli: int, memory_bytes: int) -> Iterator[str]:
         yield f"{cpu_milli / 1000:g} free CPU{'s' if cpu_milli > 1000 else ''}"
     if memory_bytes:
         yield f"{format_bytes(memory_bytes)} free memory"
+
+
+def describe_extended(extended: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """Iterate over a text for each extended resource."""
+    yield from (f"{format_extended(name, amount)} free {name}" for name, amount in extended)
 
 
 def describe_terms(selector: Selector, nodes: NodeTable | None, *, free: bool = True) -> Iterator[str]:

@@ -13,7 +13,8 @@ from ganger.core.nodes.topology import Ints
 from ganger.core.placement.place import place
 from ganger.core.placement.unschedulable import MAX_HOLDERS, no_room
 from ganger.core.queues.node_time import by_period, leaves_ms
-from ganger.core.queues.quota import GPU_TYPE_PREFIX, NO_CHARGE, UNLIMITED, QueueTree, need
+from ganger.core.queues.quota import NO_CHARGE, UNLIMITED, QueueTree, need
+from ganger.core.queues.quota_figures import GPU_TYPE_PREFIX
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
@@ -29,6 +30,8 @@ class StartRequest:
     """A gang as the checks see it, also a hypothetical one.
 
     for_ms: how long it stays, overriding its time limit.
+    image: its container image, which nodes may have already.
+    takes_suspects: it takes suspect nodes before others that are as good for it.
     """
 
     queue: str
@@ -39,6 +42,8 @@ class StartRequest:
     ran_ms: int = 0
     for_ms: int | None = None
     avoids: tuple[str, ...] = ()
+    image: str = ""
+    takes_suspects: bool = False
 
     @property
     def stays_ms(self) -> int:
@@ -81,6 +86,7 @@ def start_request(gang: Gang) -> StartRequest:
         time_min_ms=spec.limits.time_min_ms,
         ran_ms=gang.ran_ms,
         avoids=gang.avoids,
+        image=spec.image or "",
     )
 
 
@@ -152,9 +158,9 @@ def place_request(state: State, request: StartRequest) -> Shares | None:
 def _place_avoiding(state: State, request: StartRequest, unavailable: Ints | None) -> Shares | None:
     closed = state.tree.closed_types(request.queue, request.shape)
     if unavailable is None or not unavailable.size:
-        return _place_outside(state.nodes, request, closed)
+        return _place_outside(state.nodes, request, closed, on_probation(state, request))
     with state.nodes.excluding_at(unavailable):
-        return _place_outside(state.nodes, request, closed)
+        return _place_outside(state.nodes, request, closed, on_probation(state, request))
 
 
 def is_blocked_by_maintenance(state: State, request: StartRequest) -> bool:
@@ -186,17 +192,30 @@ def maintenance_reason(state: State, request: StartRequest, now_ms: int) -> Pend
     )
 
 
-def _place_outside(nodes: NodeTable, request: StartRequest, closed: tuple[str, ...]) -> Shares | None:
+def on_probation(state: State, request: StartRequest) -> tuple[str, ...]:
+    """Return the nodes that are closed to a request of its size because they are on probation after a repair."""
+    names = state.health.on_probation
+    is_small = not names or request.shape.all_nodes <= state.document.node_health.probation.nodes
+    return () if is_small else tuple(names)
+
+
+def _place_outside(
+    nodes: NodeTable, request: StartRequest, closed: tuple[str, ...], besides: tuple[str, ...] = ()
+) -> Shares | None:
     nodes_and_types = zip(nodes.nodes, nodes.attributes.gpu_types, strict=True) if closed else ()
     excluded = [node.name for node, gpu_type in nodes_and_types if gpu_type in closed]
-    with nodes.excluding((*request.avoids, *excluded)):
+    preferred = nodes.preferring(request.image, suspects=request.takes_suspects)
+    with nodes.excluding((*request.avoids, *besides, *excluded)), preferred:
         return place(nodes, request.shape)
 
 
 def no_room_reason(state: State, request: StartRequest, now_ms: int) -> PendingReason:
     """Return the reason why the permitted nodes have no room for the gang."""
-    with state.nodes.excluding(request.avoids):
-        return no_room(state, request.shape, now_ms, request.stays_ms)
+    closed = on_probation(state, request)
+    with state.nodes.excluding((*request.avoids, *closed)):
+        reason = no_room(state, request.shape, now_ms, request.stays_ms)
+    own = tuple(name for name in reason.excluded if name in request.avoids)  # by its own rules
+    return replace(reason, excluded=own) if closed else reason
 
 
 def over_type(state: State, request: StartRequest) -> PendingReason | None:
@@ -204,7 +223,7 @@ def over_type(state: State, request: StartRequest) -> PendingReason | None:
     closed = state.tree.closed_types(request.queue, request.shape)
     if not closed:
         return None
-    with state.nodes.excluding(request.avoids):
+    with state.nodes.excluding((*request.avoids, *on_probation(state, request))):
         if place(state.nodes, request.shape) is None:
             return None
     resources, max_demand = state.tree.resources, state.tree.max_demand(request.shape)

@@ -5,9 +5,9 @@ Idea: packing minimizes the number of domains that a gang spans, lowest level fi
     with the least (best fit). Inside the home, the gang uses as few child domains as possible, the last of them as
     tight as possible; the same rule applies in each of these, down to the nodes, where those come first that are left
     with the least. Ties go to the parent domain that is left with the least, then to the nodes with the smallest
-    penalty, then to topology order. All domains of a level are handled at once as arrays: the room of a domain is the
-    sum over its slice of nodes. Source: buddy cells (HiveD, OSDI 2020) and the best fit of Kueue's topology-aware
-    scheduling (reference: scheduling, section 2).
+    penalty, then to those that have the gang's image, then to topology order. All domains of a level are handled at
+    once as arrays: the room of a domain is the sum over its slice of nodes. Source: buddy cells (HiveD, OSDI 2020) and
+    the best fit of Kueue's topology-aware scheduling (reference: scheduling, section 2).
 
 `spread` starts at the requested level, or at the cluster, and gives all child domains as nearly equal counts as
 possible, on the nodes that have the most left. `balanced` takes as few domains as packing does and divides equally
@@ -111,12 +111,15 @@ def in_named_domains(topology: Topology, times: Ints, within: Bounds) -> Ints:
 def order_by_remainder(nodes: NodeTable, among: Ints, first: Sequence[Ints], *, most: bool) -> Ints:
     """Return nodes by what they have left of `first`, GPUs, CPUs and memory, least (or most) first.
 
-    Ties go to the smaller penalty, then to topology order.
+    Ties go to the smaller penalty, then to nodes that have the gang's image, then to topology order.
     """
     sign = -1 if most else 1
     sort_keys: list[Ints] = [nodes.free.memory_bytes, nodes.free.cpu_milli, nodes.free.gpus]
     sort_keys += reversed(first)
-    return among[np.lexsort((nodes.attributes.penalty[among], *(sign * amount[among] for amount in sort_keys)))]
+    ties: list[Ints] = [nodes.penalty[among]]
+    if nodes.without_image is not None:
+        ties.insert(0, nodes.without_image[among])
+    return among[np.lexsort((*ties, *(sign * amount[among] for amount in sort_keys)))]
 
 
 def _room_in_named_domains(topology: Topology, room: Sequence[Ints], within: Bounds) -> Sequence[Ints]:
@@ -126,9 +129,12 @@ def _room_in_named_domains(topology: Topology, room: Sequence[Ints], within: Bou
 
 def _units_by_layer(topology: Topology, room: Sequence[Ints], within: Bounds) -> list[Sequence[Ints]]:
     """Return, for each layer of slices and for nodes, and for each depth, how many each domain can take."""
-    units = [room]
+    units, depth_of_units = [room], len(room) - 1
     for depth, size in reversed(within.layers):
-        units.insert(0, _in_units(topology, units[0], depth, size) if size > 1 else units[0])
+        # A unit that is one unit of the next layer is that itself, unless it must be within a smaller domain.
+        is_same = size == 1 and depth <= depth_of_units
+        units.insert(0, units[0] if is_same else _in_units(topology, units[0], depth, size))
+        depth_of_units = depth_of_units if is_same else depth
     return units
 
 
@@ -161,7 +167,7 @@ class _Walk:
 
         `quota` is counted in units of the current layer and converted where the walk passes the layer's depth.
         """
-        domains, quota = np.array([self._home(depth, homes)]), np.array([count])
+        domains, quota = np.array([self._home(depth, homes, count)]), np.array([count])
         layers, layer = self.within.layers, 0
         for level in range(depth, len(self.room)):
             while layer < len(layers) and level >= layers[layer][0]:
@@ -171,7 +177,7 @@ class _Walk:
         order = np.argsort(domains, kind="stable")
         return domains[order], quota[order]
 
-    def _home(self, depth: int, homes: Ints) -> int:
+    def _home(self, depth: int, homes: Ints, count: int) -> int:
         """Return the domain of a depth that holds everything and is left with the least; nodes are the deepest.
 
         For ties among domains the walk goes up: it compares what their parents are left with, then the grandparents.
@@ -189,11 +195,21 @@ class _Walk:
             level -= 1
         if nodes.attributes.has_penalties and homes.size > 1:
             homes = _with_least(homes, self._penalties(depth)[homes])
+        if nodes.without_image is not None and homes.size > 1:
+            homes = _with_least(homes, self._pulls(depth, count)[homes])
         return int(homes[0])
+
+    def _pulls(self, depth: int, count: int) -> Ints:
+        """Return how many of `count` nodes must pull the gang's image, at least, in each domain of a depth."""
+        assert self.nodes.without_image is not None  # checked by the caller
+        having = (1 - self.nodes.without_image) * (self.room[-1] > 0)
+        in_domains = having if depth == len(self.room) - 1 else self.nodes.topology.sums(having)[depth]
+        pulls: Ints = count - np.minimum(count, in_domains)
+        return pulls
 
     def _penalties(self, depth: int) -> Ints:
         """Return the penalty of each domain of a depth: the sum over the nodes that it could take."""
-        penalties = self.nodes.attributes.penalty * (self.room[-1] > 0)
+        penalties = self.nodes.penalty * (self.room[-1] > 0)
         return penalties if depth == len(self.room) - 1 else self.nodes.topology.sums(penalties)[depth]
 
     def _step(self, level: int, units: Sequence[Ints], domains: Ints, quota: Ints) -> tuple[Ints, Ints]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ganger.core.nodes.devices import ALL
-from ganger.core.nodes.node_arrays import picks_devices
+from ganger.core.nodes.node_arrays import has_extended, picks_devices
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.blockers import NOWHERE, Amounts, Mask, holders_of_missing
@@ -20,6 +20,7 @@ from ganger.core.placement.place import place
 from ganger.core.placement.restrictions import (
     Restriction,
     describe_amounts,
+    describe_extended,
     describe_gpus,
     describe_terms,
     name_list,
@@ -201,7 +202,7 @@ def _scarce_resources(nodes: NodeTable, part: Shape, among: Mask, *, free: bool)
         eligible = eligible & nodes.occupancy.empty()
     if int(eligible.sum()) < part.nodes and (terms := [*describe_terms(part.selector, nodes, free=free)]):
         return terms
-    has_type = np.logical_or.reduce([nodes.attributes.of_type(choice.gpu_type) for choice in part.choices])
+    has_type = np.logical_or.reduce([nodes.attributes.accepts(choice) for choice in part.choices])
     amounts: tuple[Amounts, ...] = nodes.total
     if free:
         amounts = nodes.free
@@ -211,11 +212,14 @@ def _scarce_resources(nodes: NodeTable, part: Shape, among: Mask, *, free: bool)
         needs = (1, *needs[1:])
     masks = (eligible & has_type, eligible, eligible)
     short = [r for r in range(len(needs)) if needs[r] and (masks[r] & (amounts[r] >= needs[r])).sum() < part.nodes]
+    of_extended = nodes.extended.free if free else nodes.extended.total
+    has_each = ((each, has_extended(replace(part, extended=(each,)), of_extended, ALL)) for each in part.extended)
+    extended = [*describe_extended(each for each, has in has_each if (eligible & has).sum() < part.nodes)]
     if not short:
-        return node_needs(part)
+        return extended or node_needs(part)
     if short[0] == 0:
-        return [describe_gpus(part)]
-    return [*describe_amounts(*(amount if r in short else 0 for r, amount in enumerate(needs[1:], start=1)))]
+        return [describe_gpus(part), *extended]
+    return [*extended, *describe_amounts(*(amount if r in short else 0 for r, amount in enumerate(needs[1:], start=1)))]
 
 
 class _Restricted:

@@ -8,26 +8,36 @@ for one node costs nothing on the others. Domains are those in which the pending
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from operator import itemgetter
-from typing import NamedTuple
+from itertools import chain, islice
+from operator import add, itemgetter
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from ganger.core.placement.start_check import start_request
 from ganger.core.queues.quota import need
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
+from ganger.model.job import GangState
 from ganger.model.shape import Shape
 
-Amounts = tuple[int, int, int]
-"""GPUs, CPU and memory."""
+MAX_OF_NEED: Final = 2
+"""Nodes of a domain that are put in order, as a multiple of those that the pending gang needs."""
+
+Amounts = tuple[int, ...]
+"""GPUs, CPU and memory, and the extended resources of the pending gang."""
 Costs = dict[str, int]
 """By gang; 0 for one that is stopped anyway."""
 
 
 def cost(gang: Gang, now_ms: int) -> int:
-    """Return the GPU-milliseconds (node-milliseconds without GPUs) that stopping a running gang now wastes."""
+    """Return the GPU-milliseconds (node-milliseconds without GPUs) that stopping a gang now wastes.
+
+    Keeping a gang from starting wastes next to nothing, the less the smaller it is.
+    """
     size = need(gang.shape)[0] or 1000 * gang.shape.all_nodes
-    return size * (unsaved_ms(gang, now_ms) + _restart_ms(gang)) // 1000
+    wasted_ms = 1 if gang.state is GangState.PENDING else unsaved_ms(gang, now_ms) + _restart_ms(gang)
+    return size * wasted_ms // 1000
 
 
 def unsaved_ms(gang: Gang, now_ms: int) -> int:
@@ -51,16 +61,19 @@ class VictimOrder(NamedTuple):
 
 
 def cheapest_first(state: State, gang: Gang, victims: Sequence[Gang], now_ms: int) -> VictimOrder:
-    """Return the order of the victims for a pending gang; those of no use come last.
+    """Return the order of the victims for a pending gang; none if they are all too few.
+
+    Those of no use come last.
 
     Of a gang of several parts the first decides the order, and a share of a device counts as a whole one: then the
     choice is legal and minimal, but perhaps not the cheapest.
     """
     shape = gang.shape
-    costs = {gang.id: cost(gang, now_ms) for gang in victims}
-    by_name = {gang.id: gang for gang in victims}
-    with state.nodes.excluding(gang.avoids):
-        nodes = _nodes(state, shape, costs)
+    costs = {victim.id: cost(victim, now_ms) for victim in victims}
+    by_name = {victim.id: victim for victim in victims}
+    nodes = _nodes(state, gang, costs)
+    if len(nodes) < (1 if shape.parts[0].stacked else shape.parts[0].nodes):
+        return VictimOrder([])
     by_domain = _cheapest_domains(state, shape, nodes, costs)
     order = dict.fromkeys(name for domain in by_domain for node in domain for name in node)
     order |= dict.fromkeys(sorted(costs, key=lambda name: (costs[name], by_name[name].number)))
@@ -94,28 +107,54 @@ class _Node:
         return sum(min(amount, lack) / lack for amount, lack in lacking) or 1e-9
 
 
-def _nodes(state: State, shape: Shape, costs: Costs) -> dict[int, _Node]:
-    """Return the nodes that can hold a node of the first part, by index, with the victims on them."""
-    table, part = state.nodes, shape.parts[0]
+def _nodes(state: State, gang: Gang, costs: Costs) -> dict[int, _Node]:
+    """Return the nodes that can hold a node of the first part for its time, by index, with the victims on them.
+
+    Nodes that would be too full without all victims are left out, by one count over all of them.
+    """
+    table, part = state.nodes, gang.shape.parts[0]
     is_able = np.logical_or.reduce([table.able(choice) for choice in part.choices]) & table.ready & ~table.held
-    usable = np.flatnonzero(is_able)
-    free = [amount[usable].tolist() for amount in table.free]
-    wanted = part.devices, part.cpu_milli, part.memory_bytes
-    nodes = {
-        index: _Node(index, (wanted[0] - gpus, wanted[1] - cpu_milli, wanted[2] - memory_bytes))
-        for index, gpus, cpu_milli, memory_bytes in zip(usable.tolist(), *free, strict=True)
+    is_able[[table.index[name] for name in gang.avoids if name in table.index]] = False
+    if state.maintenance:
+        is_able[state.maintenance.unavailable(table, start_request(gang).stays_ms)] = False
+    for gpu_type in state.tree.closed_types(gang.queue, gang.shape, ever=True):
+        is_able &= ~table.attributes.of_type(gpu_type)
+    names = [name for name, _ in part.extended if name in table.extended.free]
+    wanted = _amounts_of(part, names)
+    free_now = [free.copy() for free in (*table.free, *map(table.extended.free.__getitem__, names))]
+    if table.reserved is not None:
+        reserved = (table.reserved.gpus, table.reserved.cpu_milli, table.reserved.memory_bytes)
+        for free, kept in zip(free_now, (*reserved, *(table.reserved.extended[name] for name in names)), strict=True):
+            free[table.reserved.at] -= kept
+    could_be_free = [free.copy() for free in free_now]
+    held_by = {
+        name: [(_amounts_of(held, names), at) for held, _, at in state.allocations.by_part(name)] for name in costs
     }
-    for name in costs:
-        for held, _, indices in state.allocations.by_part(name):
-            for index in indices.tolist():
-                if index in nodes:
-                    before = nodes[index].held.get(name, (0, 0, 0))
-                    nodes[index].held[name] = (
-                        before[0] + held.devices,
-                        before[1] + held.cpu_milli,
-                        before[2] + held.memory_bytes,
-                    )
+    for amounts, at in chain.from_iterable(held_by.values()):
+        for free, amount in zip(could_be_free, amounts, strict=True):
+            np.add.at(free, at, amount)
+    for free, amount in zip(could_be_free, wanted, strict=True):
+        is_able &= free >= amount
+    usable = np.flatnonzero(is_able)
+    nodes = {
+        index: _Node(index, tuple(amount - has for amount, has in zip(wanted, free, strict=True)))
+        for index, *free in zip(usable.tolist(), *(free[usable].tolist() for free in free_now), strict=True)
+    }
+    for name, parts in held_by.items():
+        for amounts, at in parts:
+            for index in at[is_able[at]].tolist():
+                before = nodes[index].held.get(name)
+                nodes[index].held[name] = tuple(map(add, before, amounts)) if before else amounts
     return nodes
+
+
+def _amounts_of(part: Shape, names: Sequence[str]) -> Amounts:
+    """Return what a node of a part holds, with these extended resources."""
+    amounts = (part.devices, part.cpu_milli, part.memory_bytes)
+    if not names:
+        return amounts
+    extended = dict(part.extended)
+    return (*amounts, *(extended.get(name, 0) for name in names))
 
 
 def _cheapest_domains(state: State, shape: Shape, nodes: dict[int, _Node], costs: Costs) -> list[list[list[str]]]:
@@ -127,7 +166,7 @@ def _cheapest_domains(state: State, shape: Shape, nodes: dict[int, _Node], costs
         members.setdefault(domains[index] if domains else 0, {})[index] = node
     priced: list[tuple[bool, int, list[list[str]]]] = []
     for of_domain in members.values():
-        order = list(_by_price(of_domain, costs))
+        order = list(islice(_by_price(of_domain, costs), MAX_OF_NEED * shape.all_nodes))
         price = sum(price for price, _ in order[: shape.all_nodes])
         priced.append((len(order) < shape.all_nodes, price, [names for _, names in order]))
     return [victims for *_, victims in sorted(priced, key=itemgetter(0, 1))]

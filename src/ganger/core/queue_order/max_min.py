@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from ganger.core.queues.quota import need
-from ganger.core.state.gang import ACTIVE, LEAVING, Gang
+from ganger.core.state.gang import LEAVING, STAYING, Gang
 from ganger.core.state.state import State
 
 
@@ -23,7 +23,7 @@ def tenant_share(state: State, queue: str, user: str) -> Fraction:
 def tenant_share_before(state: State, gang: Gang) -> Fraction:
     """Return the share that the tenant of a running gang had before it started, counting gangs that still run."""
     own_start = _start_order(gang)
-    running = (other for other in _staying_gangs(state, gang.queue, gang.job.user) if other.state in ACTIVE)
+    running = (other for other in _staying_gangs(state, gang.queue, gang.job.user) if other.state in STAYING)
     changes = state.allocations.planned_changes
     earlier = [other for other in running if _start_order(other) < own_start and changes.get(other.id, 0) >= 0]
     return _weighted_share(state, gang.queue, earlier)

@@ -7,13 +7,14 @@ Smaller keys go first.
 """
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from ganger.core.nodes.topology import Ints
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.model.policy import Reservations, Rules
+from ganger.model.policy import GUARANTEE, NONE, ORDER, QUEUE, Preemption, Reservations, Rules
 from ganger.model.views.service_views import Factor
 
 Key = tuple[Any, ...]
@@ -121,6 +122,20 @@ def reservation_limits(policy: Policy, rules: Rules) -> Reservations | None:
     if policy.ORDERS_RUNNING or (policy.FIXED_RESERVATIONS is None and policy.STARVATION_AGE_MS is None):
         return None
     return policy.FIXED_RESERVATIONS or rules.reservations
+
+
+def preemption_rules(policy: Policy, rules: Rules) -> Preemption | None:
+    """Return the rules by which gangs are preempted, or None if nothing may be taken from any.
+
+    Preemption needs reservations: what comes free is kept for the preemptor. The default order has rules unless the
+    policy document sets others.
+    """
+    limits, is_default = reservation_limits(policy, rules), policy.NAME == ORDER
+    reclaim = rules.preemption.reclaim or (GUARANTEE if is_default else NONE)
+    priority = rules.preemption.priority or (QUEUE if is_default else NONE)
+    if limits is None or limits.total == 0:
+        return None
+    return replace(rules.preemption, reclaim=reclaim, priority=priority)
 
 
 def large_reservation_age_ms(policy: Policy, rules: Rules, gang: Gang) -> int | None:

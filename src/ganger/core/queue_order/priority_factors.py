@@ -127,8 +127,7 @@ def width(gang: Gang) -> int:
 
 def attained_gpu_ms(gang: Gang, now_ms: int) -> int:
     """Return the GPU time that a gang has held, over all attempts; for a CPU gang the node time."""
-    held_ms = gang.ran_ms + (now_ms - gang.attempt.began_ms if gang.holds_nodes else 0)
-    return held_ms * width(gang)
+    return gang.held_node_ms(now_ms) * width(gang) // gang.shape.all_nodes
 
 
 def left_ms(gang: Gang, now_ms: int) -> int | None:

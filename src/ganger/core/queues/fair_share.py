@@ -134,18 +134,24 @@ class FairShares:
         """Accounts that hold or have held something."""
         self._share_bounds = ShareBounds()
         self._usage: dict[tuple[str, str], Mapping[int, Vector]] = {}
-        self._capacity_unit = lcm(*(amount for amount in capacity if amount))
-        self._unit_parts = tuple(self._capacity_unit // amount if amount else 0 for amount in capacity)
         self._cached_growth = (at_ms, growth(at_ms, half_life_ms, self.base))
         self._ranks: dict[int, tuple[Basis, tuple[int, ...]]] = {}
         self._queue_usages: dict[int, tuple[Basis, UsageRatio]] = {}
         """The usage of queues, as last computed."""
+        self.set_capacity(capacity)
         self._scale = [1] * len(tree.queues)
         self._fair = [(1, 1)] * len(tree.queues)
         for index, children in enumerate(tree.children):
             self._set_fair_parts(index, children)
         for record in usage:
             self._restore_usage(record)
+
+    def set_capacity(self, capacity: Vector) -> None:
+        """Set the capacity of all nodes, of which the shares are parts."""
+        self._capacity_unit = lcm(*(amount for amount in capacity if amount))
+        self._unit_parts = tuple(self._capacity_unit // amount if amount else 0 for amount in capacity)
+        self._ranks.clear()
+        self._queue_usages.clear()
 
     @property
     def until_ms(self) -> int:
@@ -346,7 +352,7 @@ class FairShares:
 
     def validate(self, fresh: "FairShares") -> None:
         """Compare with newly built shares; the AssertionError names what differs."""
-        for name in ("base", "half_life_ms", "queues", "users"):
+        for name in ("base", "half_life_ms", "queues", "users", "_capacity_unit", "_unit_parts"):
             assert getattr(self, name) == getattr(fresh, name), f"shares of {name} differ"
         own, other = (shares._share_bounds.rows(shares.users) for shares in (self, fresh))  # noqa: SLF001 - its own kind
         assert own == other, "shares of users, as columns, differ"

@@ -9,30 +9,38 @@ here on integers:
     usage          bubbles to the parent only past the local quota
     available      free local quota + min(available of the parent, room under the borrowing limit)
 
-Every resource is counted by itself: GPUs of all types, CPUs, memory, and the GPUs of each type that some queue has a
-quota of. A job that takes any type is counted against each of them until it is placed.
+Every resource is counted by itself: GPUs of all types, CPUs, memory, and the GPUs of each type and the extended
+resources that some queue has a quota of. A job that takes any type is counted against each of them until it is placed.
 """
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
 from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
 from ganger.core.queues.node_time import NodeTimeUsage, PeriodSum
+from ganger.core.queues.quota_figures import (
+    EXTENDED_PREFIX,
+    GPU_TYPE_PREFIX,
+    RESOURCES,
+    figure_of,
+    join_amounts,
+    limit_figures,
+    named_resources,
+    nominal,
+    quota_figures,
+    resource_label,
+    resource_scale,
+)
 from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
-from ganger.model.job import MAX_PRIORITY
-from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, ROOT, Amount, NodeTimeUsed, Queue, UserLimits, is_period
+from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
 
 UNLIMITED: Final = 1 << 62
-RESOURCES: Final = ("gpu_milli", "cpu_milli", "memory_bytes")
-"""The resources that are always counted, in the order of every amount; types of GPUs follow."""
-GPU_TYPE_PREFIX: Final = "gpu_milli."
-"""Prefix of the resource of one type of GPUs: gpu_milli.h100."""
 
 Vector = tuple[int, ...]
 
@@ -75,13 +83,13 @@ class QueueTree:
         queues: Iterable[Queue],
         capacity: Vector,
         undo: Undo,
-        of_type: Mapping[str, int] | None = None,
+        of_named: Mapping[str, int] | None = None,
         node_time: NodeTimeUsage | None = None,
     ) -> None:
         """Create a tree without usage.
 
-        `capacity` is that of all nodes and `of_type` their GPUs by type: the root's quota of any resource that a queue
-        has a quota of.
+        `capacity` is that of all nodes, and `of_named` what they have of resources with a prefix: the root's quota of
+        any resource that a queue has a quota of.
         """
         self.undo = undo
         self.queues = _parents_first({queue.name: queue for queue in queues})
@@ -91,10 +99,10 @@ class QueueTree:
         for position, parent in enumerate(self.parent[1:], start=1):
             self.children[parent].append(position)
         self.path_below_root = [tuple(self.path(position))[-2::-1] for position in range(len(self.queues))]
-        figures = chain.from_iterable(map(_quota_figures, self.queues))
-        self.types = tuple(sorted({gpu_type: None for amount in figures for gpu_type in amount.gpu_types}))
-        self.resources = (*RESOURCES, *(GPU_TYPE_PREFIX + gpu_type for gpu_type in self.types))
-        totals = (*capacity, *((of_type or {}).get(gpu_type, 0) for gpu_type in self.types))
+        self.types, extended = named_resources(self.queues)
+        named = [GPU_TYPE_PREFIX + gpu_type for gpu_type in self.types]
+        named += [EXTENDED_PREFIX + name for name in extended]
+        self.resources = (*RESOURCES, *named)
         resource_indices = range(len(self.resources))
         self.usage = [[0] * len(self.queues) for _ in resource_indices]
         self.users: dict[tuple[int, str], UserCharge] = {}
@@ -111,14 +119,25 @@ class QueueTree:
         self._period_sums: dict[tuple[int, str], PeriodSum] = {}
         self._subtrees_limited = {index: self.subtree(index) for index in self.node_time_limits}
         self.guaranteed = self._guarantees()
-        self.nominal = [self._nominals(r, totals) for r in resource_indices]
-        self._borrowing = [[_figure(queue.borrowing, name) for queue in self.queues] for name in self.resources]
-        self.subtree_quota = [self._subtrees(r) for r in resource_indices]
+        self._borrowing = [[figure_of(queue.borrowing, name) for queue in self.queues] for name in self.resources]
+        self.set_capacity(capacity, of_named or {})
         self._local = [[self._unlent(position, r) for position in range(len(self.queues))] for r in resource_indices]
+
+    def set_capacity(self, capacity: Vector, of_named: Mapping[str, int]) -> None:
+        """Set what the nodes have, as `__init__` takes it. Only the root's quota follows from that: usage stays."""
+        totals = (*capacity, *(of_named.get(name, 0) for name in self.resources[len(RESOURCES) :]))
+        resource_indices = range(len(self.resources))
+        self.nominal = [self._nominals(r, totals) for r in resource_indices]
+        self.subtree_quota = [self._subtrees(r) for r in resource_indices]
         has_no_quota = [nominal(self.queues[0], resource) is None for resource in self.resources]
         self._is_root_unbounded = [has_no_quota[r] and self.subtree_quota[r][0] >= totals[r] for r in resource_indices]
         """By resource, True if the root has what the cluster has, since no quota was set and no queue below keeps
         any."""
+
+    def validate(self, fresh: "QueueTree") -> None:
+        """Compare with a newly built tree; the AssertionError names what differs."""
+        for name in ("usage", "users", "nominal", "subtree_quota", "binds_before_nodes"):
+            assert getattr(self, name) == getattr(fresh, name), f"{name} of queues differs: {getattr(self, name)}"
 
     def copy_unused(self) -> "QueueTree":
         """Return the same queues with nothing used."""
@@ -128,11 +147,16 @@ class QueueTree:
         return other
 
     @cached_property
+    def _extended(self) -> list[str]:
+        """Names of the extended resources that are counted."""
+        return [name.removeprefix(EXTENDED_PREFIX) for name in self.resources[len(RESOURCES) + len(self.types) :]]
+
+    @cached_property
     def has_limits(self) -> bool:
         """True if a queue has a limit that could keep a job waiting."""
-        quotas = (amount for queue in self.queues for amount in _quota_figures(queue))
+        quotas = (amount for queue in self.queues for amount in quota_figures(queue))
         limits: Iterator[Amount | UserLimits] = chain(quotas, (queue.user_limits for queue in self.queues))
-        return any(figure is not None for amount in limits for _, figure in _figures(amount))
+        return any(figure is not None for amount in limits for _, figure in limit_figures(amount))
 
     @cached_property
     def has_guarantees(self) -> bool:
@@ -146,9 +170,15 @@ class QueueTree:
 
     def limited(self, index: int, amounts: Vector) -> list[int]:
         """Return the resources among these of which a queue is guaranteed some, or has a quota."""
-        guaranteed, queue = self.guaranteed[index], self.queues[index]
-        names = enumerate(self.resources)
-        return [r for r, name in names if amounts[r] and (guaranteed[r] or nominal(queue, name) is not None)]
+        return [r for r in self._limited[index] if amounts[r]]
+
+    @cached_property
+    def _limited(self) -> list[list[int]]:
+        """Resources of which a queue is guaranteed some, or has a quota, by queue."""
+        return [
+            [r for r, name in enumerate(self.resources) if guaranteed[r] or nominal(queue, name) is not None]
+            for guaranteed, queue in zip(self.guaranteed, self.queues, strict=True)
+        ]
 
     def is_guaranteed(self, index: int, demand: Vector) -> bool:
         """Return whether a queue and those below it stay within what it is guaranteed if they use that much more.
@@ -156,10 +186,15 @@ class QueueTree:
         Only resources count of which a quota is set there.
         """
         limited = self.limited(index, demand)
-        used = (self.usage[r][index] + self._kept_below(index, r) for r in limited)
-        return bool(limited) and all(
-            in_use + demand[r] <= self.guaranteed[index][r] for r, in_use in zip(limited, used, strict=True)
-        )
+        return bool(limited) and all(demand[r] <= self.guarantee_left(index, r) for r in limited)
+
+    def guarantee_left(self, index: int, r: int) -> int:
+        """Return how much more of a resource a queue and those below it may use within what it is guaranteed."""
+        return self.guaranteed[index][r] - self.usage[r][index] - self._kept_below(index, r)
+
+    def limited_resources(self, index: int) -> list[int]:
+        """Return the resources of which a queue is guaranteed some, or has a quota."""
+        return self._limited[index]
 
     def _kept_below(self, index: int, r: int) -> int:
         """Return what is used in the queues below of what they keep to themselves, which is not charged to this one."""
@@ -172,10 +207,10 @@ class QueueTree:
     def is_flat(self) -> bool:
         """True if any queue, and any user, may use what no other does: then the root's quota alone binds."""
         limits = ((queue.borrowing, queue.lending, queue.user_limits) for queue in self.queues)
-        figures = (figure for amounts in limits for amount in amounts for _, figure in _figures(amount))
-        return not self.types and all(figure is None for figure in figures)
+        figures = (figure for amounts in limits for amount in amounts for _, figure in limit_figures(amount))
+        return len(self.resources) == len(RESOURCES) and all(figure is None for figure in figures)
 
-    @cached_property
+    @property
     def binds_before_nodes(self) -> bool:
         """True if a limit may keep a job waiting although there is room for it on the nodes."""
         return self.has_limits and not (self.is_flat and all(self._is_root_unbounded))
@@ -238,28 +273,39 @@ class QueueTree:
         For a type that it names, requests for any type count too: they may come to be of that one.
         """
         if not self.types:
-            return need(shape)
+            return (*need(shape), *self._extended_need(shape))
         of_type = _gpu_milli_by_type(shape)
         any_type = of_type.get(None, 0)
-        return (*need(shape), *(of_type[kind] + any_type if kind in of_type else 0 for kind in self.types))
+        of_types = (of_type[kind] + any_type if kind in of_type else 0 for kind in self.types)
+        return (*need(shape), *of_types, *self._extended_need(shape))
 
     def max_demand(self, shape: Shape) -> Vector:
         """Return `wanted` with requests for any type counted for every type: what to hold for a pending gang."""
         if not self.types:
-            return need(shape)
+            return (*need(shape), *self._extended_need(shape))
         of_type = _gpu_milli_by_type(shape)
-        return (*need(shape), *(of_type.get(kind, 0) + of_type.get(None, 0) for kind in self.types))
+        of_types = (of_type.get(kind, 0) + of_type.get(None, 0) for kind in self.types)
+        return (*need(shape), *of_types, *self._extended_need(shape))
 
     def taken(self, shape: Shape, shares: Iterable[NodeShare], type_of: Callable[[str], str]) -> Vector:
         """Return what the whole gang takes of each resource where it is placed; `type_of` has the type of a node."""
         if not self.types:
-            return need(shape)
+            return (*need(shape), *self._extended_need(shape))
         held = dict.fromkeys(self.types, 0)
         for share in shares:
             gpu_type = type_of(share.node)
             if gpu_type in held:
                 held[gpu_type] += shape.gpu_milli_of(share.part)
-        return (*need(shape), *held.values())
+        return (*need(shape), *held.values(), *self._extended_need(shape))
+
+    def _extended_need(self, shape: Shape) -> Vector:
+        """Return what the whole gang uses of each extended resource that some queue has a quota of."""
+        if not self._extended:
+            return ()
+        sums = Counter[str]()
+        for part in shape.parts:
+            sums.update({name: part.nodes * amount for name, amount in part.extended})
+        return tuple(sums[name] for name in self._extended)
 
     def closed_types(self, name: str, shape: Shape, *, ever: bool = False) -> tuple[str, ...]:
         """Return types of which the queue may not use as many GPUs as the gang requests without naming a type.
@@ -348,12 +394,12 @@ class QueueTree:
     def _subtrees(self, r: int) -> list[int]:
         total = list(self.nominal[r])
         for index in range(len(self.queues) - 1, 0, -1):
-            lending = _figure(self.queues[index].lending, self.resources[r])
+            lending = figure_of(self.queues[index].lending, self.resources[r])
             total[self.parent[index]] += total[index] if lending is None else min(total[index], lending)
         return total
 
     def _unlent(self, index: int, r: int) -> int:
-        lending = _figure(self.queues[index].lending, self.resources[r])
+        lending = figure_of(self.queues[index].lending, self.resources[r])
         return max(0, self.subtree_quota[r][index] - lending) if lending is not None and self.parent[index] >= 0 else 0
 
     def _guarantees(self) -> list[Vector]:
@@ -368,41 +414,6 @@ class QueueTree:
 NO_CHARGE: Final = UserCharge()
 
 
-def normalize_gpu_types(queue: Queue) -> Queue:
-    """Return the queue with its GPU types in lower-case, as nodes have them."""
-    own, borrowing, lending = (
-        replace(amount, gpu_types={gpu_type.lower(): figure for gpu_type, figure in amount.gpu_types.items()})
-        for amount in _quota_figures(queue)
-    )
-    return replace(queue, nominal=own, borrowing=borrowing, lending=lending)
-
-
-def invalid_figure(queue: Queue) -> str | None:
-    """Return the first invalid figure of a queue and what is allowed, or None."""
-    if not 1 <= queue.weight <= MAX_WEIGHT:
-        return f"weight is {queue.weight}, but must be from 1 to {MAX_WEIGHT}"
-    for section in ("nominal", "borrowing", "lending", "user_limits"):
-        for name, figure in _figures(getattr(queue, section)):
-            if figure is not None and not 0 <= figure <= MAX_FIGURE:
-                return f"{section}.{name} is {figure}, but must be from 0 to {MAX_FIGURE}; omit it for no limit"
-    used = queue.user_limits.node_time_used
-    if used is not None and not is_period(used.per_ms):
-        allowed = "whole hours up to 8d, or whole days up to 366d"
-        return f"user_limits.node_time_used.per_ms is {used.per_ms}, but must be {allowed}"
-    priority = queue.user_limits.priority
-    if priority is not None and abs(priority) > MAX_PRIORITY:
-        return f"user_limits.priority is {priority}, but must be from {-MAX_PRIORITY} to {MAX_PRIORITY}"
-    if queue.default_time_ms is not None and not 1 <= queue.default_time_ms <= MAX_FIGURE:
-        return f"default_time_ms is {queue.default_time_ms}, but must be from 1 to {MAX_FIGURE}; omit it for no limit"
-    types = queue.nominal.gpu_types
-    total = sum(types.values())
-    if queue.nominal.gpus is not None and total > queue.nominal.gpus:
-        return f"nominal.gpus is {queue.nominal.gpus}, and its types add up to {total}: {_join_amounts(types)}"
-    gpu_types = (gpu_type for amount in _quota_figures(queue) for gpu_type in amount.gpu_types)
-    invalid = [gpu_type for gpu_type in gpu_types if not gpu_type or gpu_type != gpu_type.lower()]
-    return f"gpu_types names {invalid[0]!r}, but types must be lower-case" if invalid else None
-
-
 def guarantee_conflict(queues: Iterable[Queue], name: str) -> str | None:
     """Return where a queue, or one above it, has less than those below it are guaranteed together, or None."""
     tree = QueueTree(queues, (0,) * len(RESOURCES), Undo())
@@ -415,55 +426,9 @@ def guarantee_conflict(queues: Iterable[Queue], name: str) -> str | None:
                 guaranteed = {queue: amount // scale for queue, amount in guarantees.items() if amount}
                 return (
                     f"nominal.{resource_label(resource)} of queue {tree.queues[index].name} is {figure // scale}, and "
-                    f"the queues below it are guaranteed {sum(guaranteed.values())}: {_join_amounts(guaranteed)}"
+                    f"the queues below it are guaranteed {sum(guaranteed.values())}: {join_amounts(guaranteed)}"
                 )
     return None
-
-
-def nominal(queue: Queue, resource: str) -> int | None:
-    """Return a queue's own quota of a resource; of GPUs without a quota the sum of those by type."""
-    own = _figure(queue.nominal, resource)
-    types = queue.nominal.gpu_types
-    return DEVICE_MILLI * sum(types.values()) if own is None and resource == RESOURCES[0] and types else own
-
-
-def resource_label(resource: str) -> str:
-    """Return the name of a resource in documents: quota is written in whole GPUs and counted in thousandths."""
-    return resource.replace(RESOURCES[0], "gpus")
-
-
-def resource_scale(resource: str) -> int:
-    """Return the number of counted units in a written one."""
-    return DEVICE_MILLI if resource.startswith(RESOURCES[0]) else 1
-
-
-def _figure(amount: Amount, resource: str) -> int | None:
-    if resource.startswith(GPU_TYPE_PREFIX):
-        value = amount.gpu_types.get(resource.removeprefix(GPU_TYPE_PREFIX))
-    else:
-        value = getattr(amount, resource_label(resource))
-    return None if value is None else resource_scale(resource) * value
-
-
-def _quota_figures(queue: Queue) -> tuple[Amount, ...]:
-    return queue.nominal, queue.borrowing, queue.lending
-
-
-def _figures(amount: Amount | UserLimits) -> Iterator[tuple[str, int | None]]:
-    for field in fields(amount):
-        value = getattr(amount, field.name)
-        if isinstance(value, dict):
-            yield from ((f"{field.name}.{kind}", figure) for kind, figure in value.items())
-        elif field.name == "priority":
-            continue  # it limits what may be asked for, not what may start
-        elif isinstance(value, NodeTimeUsed):
-            yield f"{field.name}.limit_ms", value.limit_ms
-        else:
-            yield field.name, value
-
-
-def _join_amounts(amounts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
 
 
 def _no_usage(_at: int) -> int:

@@ -17,13 +17,14 @@ section 5.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import ALL, NodeIndices
-from ganger.core.nodes.node_arrays import picks_devices
+from ganger.core.nodes.node_arrays import extended_needs, has_extended, picks_devices
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.state.runtime_estimate import NEVER_MS
@@ -64,7 +65,7 @@ class HeldCapacity(NamedTuple):
     Attributes:
         indices: (P,) nodes.
         ends_ms: (P,) when each share is released.
-        taken: (5, P) GPUs, CPUs, memory, guests and exclusive guests.
+        taken: (5, P) GPUs, CPUs, memory, guests and exclusive guests; then a row for each extended resource.
     """
 
     indices: Ints
@@ -80,6 +81,12 @@ class LeastFree(NamedTuple):
     memory_bytes: Ints
     guests: Ints
     alone: Ints
+    extended: tuple[Ints, ...] = ()
+
+    @property
+    def amounts(self) -> tuple[Ints, ...]:
+        """Amounts of resources, without guests."""
+        return self.gpus, self.cpu_milli, self.memory_bytes, *self.extended
 
 
 @dataclass(slots=True)
@@ -104,7 +111,8 @@ class AvailabilityProfile:
 
     Attributes:
         edges: (S,) int64, the begin of each slot; the last one has no end.
-        left: (RESOURCES, S, N) int64, what is left of each resource.
+        extended: The names of extended resources.
+        left: (RESOURCES, S, N) int64, what is left of each resource; then a row for each extended one.
         subset: The nodes it is restricted to, rising, or None for all.
         indices: The nodes of its columns.
     """
@@ -116,7 +124,7 @@ class AvailabilityProfile:
 
         `edges` rise, and the first is now. A profile of a subset keeps exactly the edges it was given.
         """
-        self.nodes, self.edges, self.subset = nodes, edges, subset
+        self.nodes, self.edges, self.subset, self.extended = nodes, edges, subset, nodes.extended.names
         self._is_covered: NDArray[np.bool_] | None = None
         self.indices: NDArray[np.intp] = (np.arange(len(nodes.nodes)) if subset is None else subset).astype(np.intp)
         self.is_exact = subset is None and len(edges) * len(nodes.nodes) <= MAX_EXACT_CELLS
@@ -125,7 +133,8 @@ class AvailabilityProfile:
         self._log: list[int] = []
         self._cut_count = 0
         self.left = self._sum_left(held, list(stays))
-        for resource, total in enumerate(nodes.total):
+        extended_rows = zip(count(RESOURCES), nodes.extended.total.values(), strict=False)
+        for resource, total in (*enumerate(nodes.total), *extended_rows):
             self.left[resource] += total if subset is None else total[subset]
 
     def edge_at_or_after(self, ms: int) -> int:
@@ -154,7 +163,7 @@ class AvailabilityProfile:
         """Add a stay, or remove it with sign -1. Its begin and end become edges, unless there would be too many."""
         self._cut_at(stay.begin_ms, stay.end_ms)
         rows, columns = slice(*self.slot_range(stay.begin_ms, stay.end_ms)), self._column_of(stay.indices)
-        taken = np.array(demand_per_node(stay.part), dtype=np.int64)[:, None, None] * sign
+        taken = np.array(demand_per_node(stay.part, self.extended), dtype=np.int64)[:, None, None] * sign
         if len(columns) > 1:
             columns, counts = np.unique(columns, return_counts=True)
             taken = taken * counts
@@ -166,7 +175,7 @@ class AvailabilityProfile:
 
         All that was added is checked, where `least_free` is about some nodes.
         """
-        if int(self.left[:GUESTS].min()) < 0:
+        if int(self.left[:GUESTS].min()) < 0 or (self.extended and int(self.left[RESOURCES:].min()) < 0):
             return False
         return not bool(((self.left[ALONE] < 0) & (self.left[GUESTS] < -1)).any())
 
@@ -178,13 +187,13 @@ class AvailabilityProfile:
         if end_ms <= self.edges[0]:
             return
         rows, indices = slice(*self.slot_range(begin_ms, end_ms)), self._column_of(indices)
-        self.left[GUESTS:, rows, indices] -= 1
+        self.left[GUESTS:RESOURCES, rows, indices] -= 1
 
     def least_free(self, indices: Ints, begin: int, end: int) -> LeastFree:
         """Return the least that is free of these nodes in slots begin : end, at least one."""
         rows, indices = slice(begin, max(end, begin + 1)), self._column_of(indices)
-        gpus, cpu_milli, memory_bytes, guests, alone = self.left[:, rows, indices].min(axis=1)
-        return LeastFree(gpus, cpu_milli, memory_bytes, -guests, -alone)
+        gpus, cpu_milli, memory_bytes, guests, alone, *extended = self.left[:, rows, indices].min(axis=1)
+        return LeastFree(gpus, cpu_milli, memory_bytes, -guests, -alone, tuple(extended))
 
     def start_slots(
         self, part: Shape, nodes_and_ms: tuple[int, int], usable: NDArray[np.bool_], first: int
@@ -243,6 +252,9 @@ class AvailabilityProfile:
         is_enough = suitable[columns] & (self.left[ALONE][:, columns] == 0)
         for amount, need in zip(self.left, (part.devices, part.cpu_milli, part.memory_bytes), strict=False):
             is_enough &= amount[:, columns] >= need
+        for amount, need in zip(self.left[RESOURCES:], extended_needs(part, self.extended), strict=True):
+            if need:
+                is_enough &= amount[:, columns] >= need
         if part.selector.sharing != SHARED:
             is_enough &= self.left[GUESTS][:, columns] == 0
         slot_count = len(self.edges)
@@ -296,8 +308,9 @@ class AvailabilityProfile:
             cells += [slot.repeat(node_counts) * width + columns for slot in (begin, end)]
             amounts += [-taken, taken]
         # All resources in one call: a call for each would cost more than the sums of a small cluster.
-        first_cells = np.arange(RESOURCES)[:, None] * ((slots + 1) * width)
-        left: Ints = np.zeros((RESOURCES, slots + 1, width), dtype=np.int64)
+        rows = RESOURCES + len(self.extended)
+        first_cells = np.arange(rows)[:, None] * ((slots + 1) * width)
+        left: Ints = np.zeros((rows, slots + 1, width), dtype=np.int64)
         np.add.at(
             left.reshape(-1), (first_cells + np.concatenate(cells)).ravel(), np.concatenate(amounts, axis=1).ravel()
         )
@@ -314,17 +327,19 @@ class AvailabilityProfile:
         times_ms = np.array([(stay.begin_ms, stay.end_ms) for stay in stays], dtype=np.int64)
         begin = np.maximum(0, self.edges.searchsorted(times_ms[:, 0], side="right") - 1)
         end = np.maximum(begin + 1, self.edges.searchsorted(times_ms[:, 1]))
-        demands = np.array([demand_per_node(stay.part) for stay in stays], dtype=np.int64).T
+        demands = np.array([demand_per_node(stay.part, self.extended) for stay in stays], dtype=np.int64).T
         return begin, end, [len(stay.indices) for stay in stays], demands
 
 
 def suitable_nodes(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
     """Return (N,) True for nodes that can satisfy the part at some time, by their type, labels and size."""
-    suitable = nodes.attributes.of_type(*part.gpu_types) & nodes.eligible(part.selector)
+    suitable = nodes.attributes.accepts(part) & nodes.eligible(part.selector)
     if part.selector.sharing != SHARED and nodes.occupancy.foreign is not None:
         suitable = suitable & (nodes.occupancy.foreign == 0)
     if part.selector.sharing == WHOLE:
         suitable = suitable & (nodes.total.gpus == part.devices)
+    if part.extended:
+        suitable = suitable & has_extended(part, nodes.extended.total, ALL)
     return suitable & (nodes.devices.capacity_when_idle(part) > 0) if picks_devices(part) else suitable
 
 
@@ -333,9 +348,10 @@ def restrict_stay(stay: Stay, is_included: NDArray[np.bool_]) -> Stay:
     return Stay(stay.part, stay.indices[is_included[stay.indices]], stay.begin_ms, stay.end_ms)
 
 
-def demand_per_node(part: Shape) -> tuple[int, int, int, int, int]:
-    """Return what the part takes of a node: GPUs, CPUs, memory, one guest, and 1 if it is exclusive."""
-    return part.devices, part.cpu_milli, part.memory_bytes, 1, int(part.selector.sharing != SHARED)
+def demand_per_node(part: Shape, extended: tuple[str, ...]) -> tuple[int, ...]:
+    """Return what the part takes of a node: GPUs, CPUs, memory, one guest, 1 if it is exclusive, and of `extended`."""
+    amounts = (part.devices, part.cpu_milli, part.memory_bytes, 1, int(part.selector.sharing != SHARED))
+    return (*amounts, *extended_needs(part, extended))
 
 
 def slot_edges(now_ms: int, times_ms: Ints, node_count: int) -> Ints:

@@ -8,7 +8,7 @@ against all reservations: between two reserved starts capacity only grows.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from ganger.core.reservations.quota_forecast import QuotaCharge, QuotaForecast
 from ganger.core.reservations.sparse_profile import SparseProfile
 from ganger.core.state.allocations.allocations import AMOUNTS, NODE, split_by_part
 from ganger.core.state.allocations.column_table import END_MS, ColumnTable
-from ganger.core.state.gang import LEAVING, Gang
+from ganger.core.state.gang import Gang
+from ganger.core.state.gang_attempts import STOP_MS
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
+from ganger.core.state.timers import STOPPING
 from ganger.model.decision import ReservationCause, ReservedStart
 from ganger.model.shape import Shape
 from ganger.model.units import MINUTE_MS
@@ -37,8 +39,6 @@ Device = tuple[str, int]
 _ONE_DEVICE: Final = Shape(nodes=1, gpus=1)
 LATE_AT_ONCE_MS: Final = 1
 """Time until overdue gangs are taken to be gone when reservations are checked."""
-STOP_MS: Final = MINUTE_MS
-"""Time from the end of its notice until a gang is taken to be gone."""
 LATE_MARGIN_MS: Final = 10 * MINUTE_MS
 """Time until overdue gangs are taken to be gone when a reservation is made."""
 
@@ -67,6 +67,13 @@ class Reservation:
 
 Moved = Sequence[tuple[Reservation, ReservationCause]]
 """Reservations that a gang may move, and why."""
+
+
+class FoundStart(NamedTuple):
+    """The shares that a gang may start on; None, and the longest stay with which others of its kind might start."""
+
+    shares: Shares | None
+    max_stay_of_others_ms: int = NEVER_MS
 
 
 class CapacityForecast:
@@ -190,11 +197,26 @@ class CapacityForecast:
                 rows = ledger.row_indices(gang.id for gang in state.on_nodes(window.nodes))
                 ends_ms[rows] = np.minimum(ends_ms[rows], window.from_ms)
         ends_ms[(ends_ms > 0) & (ends_ms <= self.now_ms)] = late_ms
-        leaving = [gang for gang in state.timers.in_transition.values() if gang.state in LEAVING]
+        leaving = [gang for gang in state.timers.in_transition.values() if gang.state in STOPPING]
         notices_ms = {gang.id: gang.attempt.notice_until_ms for gang in leaving}
         notices_ms |= {name: self.now_ms + notice_ms for name, notice_ms in self._ending.items()}
         for name, until_ms in notices_ms.items():
             gone_ms = until_ms + STOP_MS
             is_in_time = gone_ms > self.now_ms and late_ms > self.now_ms + LATE_AT_ONCE_MS
-            ends_ms[ledger.row_indices((name,))] = gone_ms if is_in_time else late_ms
+            ends_ms[self._leaving_rows(ledger, state.gangs[name])] = gone_ms if is_in_time else late_ms
         return ends_ms
+
+    def _leaving_rows(self, ledger: ColumnTable, gang: Gang) -> Ints:
+        """Return the rows of a gang that is leaving; of one that goes on elsewhere, those of what it gives up."""
+        rows = np.array(ledger.row_indices((gang.id,)), dtype=np.int64)
+        if not gang.attempt.target:
+            return rows
+        if ledger is not self.state.allocations.table:
+            return rows[:0]  # it stays charged
+        parting = dict.fromkeys(gang.attempt.parting)
+        return rows[[share in parting for share in self.state.allocations[gang.id]]]
+
+
+def movable_for_good(moved: Moved) -> Moved:
+    """Return those that a gang may move for its own reservation, not for its own start alone."""
+    return [(other, cause) for other, cause in moved if cause is not ReservationCause.RESTARTED]

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import FREE
 from ganger.core.placement.place import place
-from ganger.core.placement.start_check import StartRequest, find_placement
+from ganger.core.placement.start_check import StartRequest, find_placement, on_probation
 from ganger.core.placement.topology_packing import distribute, domain_rooms
 from ganger.core.reservations.availability_profile import AvailabilityProfile
+from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
+from ganger.core.reservations.quota_forecast import QuotaForecast
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
@@ -219,12 +221,13 @@ def _place_together(
     indices = np.arange(len(nodes.nodes))
     least_free = profile.least_free(indices, slot_and_ms[0], int(profile.end_edges(slot_and_ms[1])[slot_and_ms[0]]))
     owner = np.where(devices.place < (nodes.total.gpus - least_free.gpus)[devices.node], _OCCUPIED, FREE)
-    free_arrays: tuple[NDArray[Any], ...] = nodes.free
+    free_arrays: tuple[NDArray[Any], ...] = (*nodes.free, *nodes.extended.free.values())
     arrays = (*free_arrays, nodes.occupancy.guests, nodes.occupancy.alone, nodes.excluded, devices.owner)
     with state.trial():
         for array in (devices.sharers, devices.used_milli, devices.used_memory_bytes):
             undo.put(array, slice(None), 0)
-        for array, values in zip(arrays, (*least_free, ~usable, owner), strict=True):
+        least = (*least_free.amounts, least_free.guests, least_free.alone)
+        for array, values in zip(arrays, (*least, ~usable, owner), strict=True):
             undo.put(array, slice(None), values.astype(array.dtype))
         undo.put(nodes.journal, indices, None)
         more = tuple(map(_with_whole_devices, request.shape.more))
@@ -235,3 +238,25 @@ def _place_together(
 def _with_whole_devices(part: Shape) -> Shape:
     """Return the part with a whole device, of that much memory, where it requests a share of one."""
     return replace(part, gpu_milli=DEVICE_MILLI) if part.has_share else part
+
+
+def usable_nodes_of(state: State, request: StartRequest) -> NDArray[np.bool_]:
+    """Return (N,) True for nodes in service that a request does not avoid."""
+    nodes = state.nodes
+    usable: NDArray[np.bool_] = nodes.ready & ~nodes.held
+    avoided = (*request.avoids, *on_probation(state, request))
+    usable[[nodes.index[name] for name in avoided if name in nodes.index]] = False
+    return usable
+
+
+def open_types(
+    state: State, quota: QuotaForecast | FlatQuotaForecast, request: StartRequest, at_ms: int
+) -> NDArray[np.bool_]:
+    """Return (N,) True for nodes of types that the queue may have as much of at that time."""
+    nodes = state.nodes
+    is_open: NDArray[np.bool_] = np.ones(len(nodes.nodes), dtype=bool)
+    if isinstance(quota, FlatQuotaForecast):
+        return is_open  # no type has a quota
+    for gpu_type in quota.tree_at(request.user, at_ms).closed_types(request.queue, request.shape):
+        is_open &= ~nodes.attributes.of_type(gpu_type)
+    return is_open

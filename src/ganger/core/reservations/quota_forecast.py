@@ -16,7 +16,8 @@ import numpy as np
 
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.start_check import StartRequest, exceeded_limit_in, start_request
-from ganger.core.queues.quota import GPU_TYPE_PREFIX, QueueTree, Vector
+from ganger.core.queues.quota import QueueTree, Vector
+from ganger.core.queues.quota_figures import GPU_TYPE_PREFIX
 from ganger.core.state.allocations.quota_charges import AMOUNTS, NODE_MS, NODES, QUEUE, STAYS, USER, QuotaCharges
 from ganger.core.state.gang import Gang
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.nodes.node_arrays import extended_needs
 from ganger.core.nodes.node_table import ReservedCapacity
 from ganger.core.nodes.topology import Ints
 from ganger.core.reservations.availability_profile import AvailabilityProfile
@@ -186,7 +187,7 @@ class ReservationTable:
             indices = np.unique(stay.indices)
             least_free = profile.least_free(indices, *profile.slot_range(max(self.now_ms, stay.begin_ms), stay.end_ms))
             own_guests = (all_indices[:, None] == indices).sum(axis=0)
-            is_enough &= all(int(amount.min()) >= 0 for amount in least_free[:3])
+            is_enough &= all(int(amount.min()) >= 0 for amount in least_free.amounts)
             is_enough &= bool(((least_free.alone == 0) | (least_free.guests <= own_guests)).all())
             is_enough &= bool(self._is_large_enough(stay.part, indices).all())
         return bool(is_enough)
@@ -235,6 +236,23 @@ class ReservationTable:
         """Return the capacity that a gang of these parts must leave free if it stays until `end_ms`."""
         return self._capacity_kept(max(1, self.near_profile().edge_at_or_after(end_ms)), has_share=has_share(parts))
 
+    def kept_with_owned(self, kept: ReservedCapacity) -> ReservedCapacity:
+        """Return that capacity, or on nodes that others are leaving for an owner what this one takes there, if more.
+
+        So it is kept as well when those that are leaving count as gone.
+        """
+        names = tuple(kept.extended)
+        taken = np.zeros((3 + len(names), len(self.state.nodes.nodes)), dtype=np.int64)
+        for stay in (stay for reservation in self.by_gang.values() if reservation.owned for stay in reservation.stays):
+            part = stay.part
+            amounts = part.devices, part.cpu_milli, part.memory_bytes, *extended_needs(part, names)
+            for of_nodes, amount in zip(taken, amounts, strict=True):
+                np.add.at(of_nodes, stay.indices, amount)
+        before = (kept.gpus, kept.cpu_milli, kept.memory_bytes, *kept.extended.values())
+        gpus, cpu_milli, memory_bytes, *more = np.maximum(before, taken[:, kept.at])
+        extended = dict(zip(names, more, strict=True))
+        return kept._replace(gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes, extended=extended)
+
     def _capacity_kept(self, slots: int, *, has_share: bool) -> ReservedCapacity:
         """Return the capacity that a gang must leave free if it stays for `slots` slots."""
         kept = self._kept_by_slots.get((slots, has_share))
@@ -247,10 +265,12 @@ class ReservationTable:
         profile, nodes = self.near_profile(), self.state.nodes
         indices = profile.indices
         least_free = profile.least_free(indices, 0, slots)
-        free_now: tuple[Ints, ...] = nodes.free
-        amounts = zip(free_now, least_free[:3], strict=True)
-        gpus, cpu_milli, memory_bytes = (np.maximum(0, free[indices] - least) for free, least in amounts)
-        return ReservedCapacity(indices, gpus, cpu_milli, memory_bytes, least_free.guests > 0, least_free.alone > 0)
+        free_now: tuple[Ints, ...] = (*nodes.free, *nodes.extended.free.values())
+        amounts = zip(free_now, least_free.amounts, strict=True)
+        gpus, cpu_milli, memory_bytes, *more = (np.maximum(0, free[indices] - least) for free, least in amounts)
+        guests, alone = least_free.guests > 0, least_free.alone > 0
+        extended = dict(zip(nodes.extended.names, more, strict=True))
+        return ReservedCapacity(indices, gpus, cpu_milli, memory_bytes, guests, alone, extended)
 
     def _kept_where_reservations_begin(self, slots: int) -> ReservedCapacity:
         """Return the same for nodes on which a reservation begins in these slots.

@@ -10,26 +10,25 @@ reserved nodes are those on which it is sure to be possible. Source of the rule:
 many reservations as the policy says: one is EASY, all is conservative.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ganger.core.nodes.node_table import ReservedCapacity
 from ganger.core.placement.start_check import StartRequest, place_request, start_request
-from ganger.core.reservations.capacity_forecast import LATE_MARGIN_MS, Moved, Reservation
-from ganger.core.reservations.earliest_start import candidate_slots, place_at_slot
+from ganger.core.reservations.capacity_forecast import LATE_MARGIN_MS, FoundStart, Moved, Reservation, movable_for_good
+from ganger.core.reservations.earliest_start import candidate_slots, open_types, place_at_slot, usable_nodes_of
 from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
 from ganger.core.reservations.queue_rotation import is_large_cluster
-from ganger.core.reservations.quota_forecast import QuotaForecast
 from ganger.core.reservations.reservation_table import ReservationTable, has_share, start_order
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import ReservationCause, ReservedStart
+from ganger.model.job import GangState
 from ganger.model.shape import Shape
 
 MAX_MOVES: Final = 8
@@ -40,13 +39,6 @@ MAX_TAKEN_OUT: Final = 8
 """Reservations that are taken out of the profiles one by one; for more of them new profiles cost less."""
 RELEASES_PER_MOVE: Final = 8
 """On a large cluster, early releases of nodes per reservation that is considered for a move."""
-
-
-class FoundStart(NamedTuple):
-    """The shares that a gang may start on; None, and the longest stay with which others of its kind might start."""
-
-    shares: Shares | None
-    max_stay_of_others_ms: int = NEVER_MS
 
 
 class CycleReservations:
@@ -198,13 +190,13 @@ class CycleReservations:
         """Return the reservations, of the soonest ones, that a gang may move, the soonest first."""
         return self._find_movable(gang, self.table.in_start_order(MAX_MOVABLE))
 
-    def reserve(self, gang: Gang, replaced: Reservation | None = None) -> bool:
+    def reserve(self, gang: Gang, replaced: Reservation | None = None, nodes: Collection[str] = ()) -> bool:
         """Reserve the earliest possible start for a gang, moving others for it; return False if none can be predicted.
 
-        `replaced` is a reservation of another gang that ends for it.
+        `replaced` is a reservation of another gang that ends for it; it is on `nodes` alone, if any are named.
         """
         weaker = movable_for_good(self.movable_by(gang))
-        reservation, moved = self._find_reservation(gang, ReservationCause.RESERVED, weaker=weaker)
+        reservation, moved = self._find_reservation(gang, ReservationCause.RESERVED, weaker=weaker, nodes=nodes)
         if reservation is None:
             return False
         if replaced is not None:
@@ -215,31 +207,49 @@ class CycleReservations:
         self.postpone(moved)
         return True
 
-    def reserve_beside(self, gang: Gang, victims: list[Gang]) -> bool:
+    def reserve_beside(
+        self, gang: Gang, victims: list[Gang], resized: Sequence[Gang] = (), nodes: Collection[str] = ()
+    ) -> bool:
         """Reserve the start of a gang for when its victims have left, which end with this cycle then.
 
-        Return False, with everything as it was, if it has to wait for longer. Its own reservation is replaced, unless
-        it waits, without more victims, for gangs that are leaving already.
+        `resized` are gangs that give up nodes for it, and are in the state as they are then. Return False, with
+        everything as it was, if it has to wait for longer. Its own reservation is replaced.
         """
         table, changes, own = self.table, dict(self.changes), self.by_gang.get(gang.id)
         self._ending.update({victim.id: victim.notice_ms for victim in victims})
-        last_ms = self._last_notice_ms() + LATE_MARGIN_MS
-        if own is not None and own.start_ms <= last_ms and not victims:
-            return True
+        notices_ms = [other.attempt.notice_until_ms for other in resized]
+        last_ms = max([self._last_notice_ms(), *notices_ms]) + LATE_MARGIN_MS
         self.table = table.reduced([own] if own else [])
-        if victims:
+        if victims or resized:
             self.table.owners = table.owners | {gang.id: None}
-        if self.reserve(gang) and self.by_gang[gang.id].start_ms <= last_ms:
+        if self.reserve(gang, nodes=nodes) and self.by_gang[gang.id].start_ms <= last_ms:
             return True
         self.table, self.changes = table, changes
         for victim in victims:
             del self._ending[victim.id]
         return False
 
+    @contextmanager
+    def kept_from(self, gang: Gang) -> Iterator[None]:
+        """Withhold within the context what belongs to reservations that a gang may not move, free already or not."""
+        own, kept = self.by_gang.get(gang.id), None
+        weaker = [other for other, _ in movable_for_good(self.movable_by(gang))]
+        with self._without([*weaker, *([own] if own else [])]):
+            if self.by_gang:
+                kept = self.table.capacity_kept_until(self.now_ms + gang.runs_for_ms, gang.shape.parts)
+                kept = self.table.kept_with_owned(kept)
+        with self.state.nodes.reserving(kept):
+            yield
+
+    def is_awaited(self, gang: Gang) -> bool:
+        """Return whether a gang has a reservation for when those have left that were stopped for it."""
+        own = self.by_gang.get(gang.id)
+        return own is not None and own.owned and own.start_ms <= self._last_notice_ms() + LATE_MARGIN_MS
+
     def _last_notice_ms(self) -> int:
         """Return when the last notice ends of the gangs that are leaving; now if none is."""
         leaving = self.state.timers.in_transition.values()
-        ends_ms = [gang.attempt.notice_until_ms for gang in leaving if gang.state in LEAVING]
+        ends_ms = [gang.attempt.notice_until_ms for gang in leaving if gang.state in (*LEAVING, GangState.RESIZING)]
         return max([self.now_ms, *ends_ms, *(self.now_ms + notice_ms for notice_ms in self._ending.values())])
 
     @contextmanager
@@ -361,8 +371,8 @@ class CycleReservations:
         may_cache = not (self._ending or self.state.maintenance or self.state.undo.in_trial)
         checked_ms = self.state.reservations.earliest_checked_ms
         for reservation in self._candidates_to_move(order):
-            if reservation.start_ms <= self.now_ms:
-                continue
+            if reservation.start_ms <= self.now_ms or self.is_awaited(reservation.gang):
+                continue  # what others leave for it is kept for it
             name = reservation.gang.id
             if self.by_gang.get(name) is not reservation:
                 continue  # one before it has moved it
@@ -403,7 +413,9 @@ class CycleReservations:
             start_request(reservation.gang),
             reservation.gang.runs_for_ms,
         )
-        slots = candidate_slots(profile, request, for_ms, self._usable_nodes(request), profile.slot_at(self.now_ms))
+        slots = candidate_slots(
+            profile, request, for_ms, usable_nodes_of(self.state, request), profile.slot_at(self.now_ms)
+        )
         first_ms = next((int(profile.edges[slot]) for slot in slots), NEVER_MS)
         return first_ms >= reservation.start_ms and self.table.is_profile_exact()
 
@@ -418,10 +430,16 @@ class CycleReservations:
     # -- searching -----------------------------------------------------------------------------------------------------
 
     def _find_reservation(
-        self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS, *, weaker: Moved = ()
+        self,
+        gang: Gang,
+        cause: ReservationCause,
+        before_ms: int = NEVER_MS,
+        *,
+        weaker: Moved = (),
+        nodes: Collection[str] = (),
     ) -> tuple[Reservation | None, Moved]:
         """Return the first reservation for a gang before a time, and the weaker ones at whose cost it may be."""
-        beside_all = self._find_beside_others(gang, cause, before_ms)
+        beside_all = self._find_beside_others(gang, cause, before_ms, nodes)
         if beside_all is not None:
             # Only those that begin before its end can keep it from an earlier start.
             weaker = [moved for moved in weaker if moved[0].start_ms < beside_all.end_ms]
@@ -429,10 +447,12 @@ class CycleReservations:
         if not weaker:
             return beside_all, ()
         with self._without([other for other, _ in weaker]):
-            earlier = self._find_beside_others(gang, cause, before_ms)
+            earlier = self._find_beside_others(gang, cause, before_ms, nodes)
         return (beside_all, ()) if earlier is None else (earlier, weaker)
 
-    def _find_beside_others(self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS) -> Reservation | None:
+    def _find_beside_others(
+        self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS, nodes: Collection[str] = ()
+    ) -> Reservation | None:
         """Return the first reservation after now, and before a time, at which a gang could start and stay.
 
         A slot that was too early for fewer nodes or a shorter stay is too early for more, so the search begins after
@@ -442,11 +462,17 @@ class CycleReservations:
             return None  # the forecast does not tell which devices are free
         profile, quota = self.table.full_profile(), self.table.quota_forecast()
         request, for_ms = start_request(gang), gang.runs_for_ms
-        tried_slots = self._slots_tried(gang, is_flat=isinstance(quota, FlatQuotaForecast))
+        if nodes:
+            others = (name for name in self.state.nodes.index if name not in nodes)
+            request = replace(request, avoids=(*request.avoids, *others))
+        tried_slots = {} if nodes else self._slots_tried(gang, is_flat=isinstance(quota, FlatQuotaForecast))
         size = gang.shape.nodes, for_ms
         known = () if profile.is_exact else tried_slots.items()
         too_early = [slot for (nodes, ms), slot in known if nodes <= size[0] and ms <= for_ms]
-        first_slot, usable_nodes = max(profile.slot_at(self.now_ms) + 1, *too_early, 0), self._usable_nodes(request)
+        first_slot, usable_nodes = (
+            max(profile.slot_at(self.now_ms) + 1, *too_early, 0),
+            usable_nodes_of(self.state, request),
+        )
         for slot in candidate_slots(profile, request, for_ms, usable_nodes, first_slot):
             start_ms = int(profile.edges[slot])
             if start_ms >= before_ms:
@@ -457,7 +483,7 @@ class CycleReservations:
             if quota is not None:
                 if quota.bars(request, start_ms):
                     continue
-                usable &= self._open_types(quota, request, start_ms)
+                usable &= open_types(self.state, quota, request, start_ms)
             shares = place_at_slot(self.state, profile, request, (slot, for_ms), usable)
             if shares is None or self.table.gangs_delayed(gang, shares, (start_ms, end_ms)):
                 continue
@@ -469,27 +495,3 @@ class CycleReservations:
         """Return the tried slots of gangs that differ in nodes and time alone, by (nodes, ms)."""
         key = replace(gang.shape, nodes=1), gang.avoids, *(() if is_flat else (gang.queue, gang.job.user))
         return self.table.tried_slots.setdefault(key, {})
-
-    def _usable_nodes(self, request: StartRequest) -> NDArray[np.bool_]:
-        nodes = self.state.nodes
-        usable: NDArray[np.bool_] = nodes.ready & ~nodes.held
-        usable[[nodes.index[name] for name in request.avoids if name in nodes.index]] = False
-        return usable
-
-    def _open_types(
-        self, quota: QuotaForecast | FlatQuotaForecast, request: StartRequest, at_ms: int
-    ) -> NDArray[np.bool_]:
-        """Return (N,) True for nodes of types that the queue may have as much of at that time."""
-        nodes = self.state.nodes
-        is_open: NDArray[np.bool_] = np.ones(len(nodes.nodes), dtype=bool)
-        if isinstance(quota, FlatQuotaForecast):
-            return is_open  # no type has a quota
-        closed = quota.tree_at(request.user, at_ms).closed_types(request.queue, request.shape)
-        for gpu_type in closed:
-            is_open &= ~nodes.attributes.of_type(gpu_type)
-        return is_open
-
-
-def movable_for_good(moved: Moved) -> Moved:
-    """Return those that a gang may move for its own reservation, not for its own start alone."""
-    return [(other, cause) for other, cause in moved if cause is not ReservationCause.RESTARTED]

@@ -12,12 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.nodes.node_arrays import extended_needs
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.reservations.availability_profile import (
     ALONE,
     GPUS,
     GUESTS,
+    RESOURCES,
     AvailabilityProfile,
     HeldCapacity,
     LeastFree,
@@ -43,7 +45,8 @@ class RisingCapacity:
         indices = np.concatenate([held.indices[rows], *(stay.indices for stay in stays)])
         ends_ms = np.concatenate([held.ends_ms[rows], *(np.full(len(stay.indices), stay.end_ms) for stay in stays)])
         by_stay = [
-            np.repeat(np.array(demand_per_node(stay.part))[:, None], len(stay.indices), axis=1) for stay in stays
+            np.repeat(np.array(demand_per_node(stay.part, nodes.extended.names))[:, None], len(stay.indices), axis=1)
+            for stay in stays
         ]
         taken = np.concatenate([held.taken[:, rows], *by_stay], axis=1)
         ends = np.maximum(1, np.searchsorted(edges, ends_ms))
@@ -55,9 +58,10 @@ class RisingCapacity:
         taken_now = self.taken_in(0)
         self._free_now = [
             *(amount - less for amount, less in zip(totals, taken_now[:GUESTS], strict=True)),
-            *-taken_now[GUESTS:],
+            *-taken_now[GUESTS:RESOURCES],
+            *_extended_left(nodes, taken_now),
         ]
-        """By node, what is free now, and minus the guests and exclusive guests."""
+        """By node, what is free now, and minus the guests and exclusive guests; then what is of extended resources."""
         self._begins = np.flatnonzero(np.diff(self._at, prepend=-1))
         """The first row of each node that has any."""
         released = np.cumsum(self._taken, axis=1)
@@ -78,8 +82,8 @@ class RisingCapacity:
         return self._from[per_node]
 
     def taken_in(self, slot: int) -> Ints:
-        """Return (5, N) what is taken in a slot."""
-        taken_by_node = np.zeros((5, len(self._nodes.nodes)), dtype=np.int64)
+        """Return (5, N) what is taken in a slot; then a row for each extended resource."""
+        taken_by_node = np.zeros((len(self._taken), len(self._nodes.nodes)), dtype=np.int64)
         lasts = self._ends > slot
         for row, taken in zip(taken_by_node, self._taken, strict=True):
             np.add.at(row, self._at[lasts], taken[lasts])
@@ -87,20 +91,29 @@ class RisingCapacity:
 
     def _compute_free_since(self, part: Shape) -> Ints:
         never = np.int64(self._slots)
-        since: Ints = np.where(_satisfies(part, self._free_now), 0, never)
+        extended = self._nodes.extended.names
+        since: Ints = np.where(_satisfies(part, self._free_now, extended), 0, never)
         if self._begins.size:
-            slots = np.minimum.reduceat(np.where(_satisfies(part, self._free_after), self._ends, never), self._begins)
+            ends = np.where(_satisfies(part, self._free_after, extended), self._ends, never)
+            slots = np.minimum.reduceat(ends, self._begins)
             nodes = self._at[self._begins]
             since[nodes] = np.minimum(since[nodes], slots)
         since[~suitable_nodes(self._nodes, part)] = never
         return since
 
 
-def _satisfies(part: Shape, free: list[Ints]) -> NDArray[np.bool_]:
+def _extended_left(nodes: NodeTable, taken: Ints) -> list[Ints]:
+    return [amount - less for amount, less in zip(nodes.extended.total.values(), taken[RESOURCES:], strict=True)]
+
+
+def _satisfies(part: Shape, free: list[Ints], extended: tuple[str, ...]) -> NDArray[np.bool_]:
     """Return whether a node with that much left, and minus that many (exclusive) guests, satisfies the part."""
     is_enough: NDArray[np.bool_] = free[ALONE] == 0
     for amount, need in zip(free, (part.devices, part.cpu_milli, part.memory_bytes), strict=False):
         is_enough &= amount >= need
+    for amount, need in zip(free[RESOURCES:], extended_needs(part, extended), strict=True):
+        if need:
+            is_enough &= amount >= need
     if part.selector.sharing != SHARED:
         is_enough &= free[GUESTS] == 0
     return is_enough
@@ -153,10 +166,14 @@ class SparseProfile(AvailabilityProfile):
             return self._apart.least_free(indices, begin, end)
         taken, nodes = self._rising.taken_in(begin), self.nodes
         totals: tuple[Ints, ...] = nodes.total
-        amounts = [*(amount - less for amount, less in zip(totals, taken, strict=False)), *taken[GUESTS:]]
-        for amount, apart in zip(amounts, self._apart.least_free(self._apart.indices, begin, end), strict=True):
+        amounts = [*(amount - less for amount, less in zip(totals, taken, strict=False)), *_extended_left(nodes, taken)]
+        amounts += [*taken[GUESTS:RESOURCES]]
+        least = self._apart.least_free(self._apart.indices, begin, end)
+        for amount, apart in zip(amounts, (*least.amounts, least.guests, least.alone), strict=True):
             amount[self._apart.indices] = apart
-        return LeastFree(*(amount[indices] for amount in amounts))
+        of_nodes = [amount[indices] for amount in amounts]
+        gpus, cpu_milli, memory_bytes, *extended, guests, alone = of_nodes
+        return LeastFree(gpus, cpu_milli, memory_bytes, guests, alone, tuple(extended))
 
     def start_slots(
         self, part: Shape, nodes_and_ms: tuple[int, int], usable: NDArray[np.bool_], first: int

@@ -1,13 +1,15 @@
 """A live gang: everything the state knows of it. An ended gang leaves the state; its history is in the log."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ganger.core.queues.quota import need
 from ganger.core.state.gang_attempts import Attempt, Checkpoints, Retries
 from ganger.core.state.lifecycle import GangStep, Phase, gang_next
 from ganger.core.state.runtime_estimate import NEVER_MS, ExpectedRunTime
 from ganger.core.state.time_accounting import Account, Part
-from ganger.model.decision import Cause
+from ganger.model.decision import Cause, NodeShare
 from ganger.model.job import ENDED, After, GangState, Job
 from ganger.model.shape import Shape
 
@@ -31,6 +33,10 @@ RESTING: Final = (GangState.PENDING, GangState.SUSPENDED)
 """States of a live gang that holds nothing."""
 ACTIVE: Final = (GangState.STARTING, GangState.RUNNING)
 """States of a gang that holds nodes and may keep them."""
+STAYING: Final = (*ACTIVE, GangState.RESIZING)
+"""States of a gang that goes on to hold nodes."""
+SUSPENSIONS: Final = (Cause.SUSPENDED, Cause.IDLE_SUSPEND)
+"""Causes of a stop after which a gang waits to be resumed."""
 LEAVING = (
     GangState.REQUEUEING,
     GangState.SUSPENDING,
@@ -45,6 +51,7 @@ LEAVING = (
 class Gang:
     """A live gang. Times are Unix ms.
 
+    shape: of what it holds; while it waits, the least that it can start with.
     number: rises with submissions and is never reused: STRIDE times the seq of the submission, plus the array index.
     since_ms: when it entered its state.
     account: where its time went.
@@ -52,12 +59,15 @@ class Gang:
     checkpoints, retries: what its attempts leave to the next.
     first_started_ms: when all nodes of an attempt had started for the first time.
     ran_ms: how long earlier attempts held nodes.
+    ran_node_ms: the same times the number of nodes, which may have changed.
     end_cause: why it is to end.
-    suspends: it is to be suspended as soon as possible.
+    suspends: why it is to be suspended as soon as possible.
     awaits: the jobs whose end it still waits for.
     expected: the estimated run time, where it has no time limit; follows the user's history while it waits without a
         reservation, then changes only when it is outlived.
     counted: the state in which its array counts it.
+    wanted_nodes: of an elastic gang, the most nodes that a user wants; None: its maximum.
+    wanted_ms: when the user said so; if it was being resized, when that ended.
     """
 
     job: Job
@@ -72,11 +82,14 @@ class Gang:
     retries: Retries = Retries()
     first_started_ms: int | None = None
     ran_ms: int = 0
+    ran_node_ms: int = 0
     end_cause: Cause | None = None
-    suspends: bool = False
+    suspends: Cause | None = None
     awaits: tuple[After, ...] = ()
     expected: ExpectedRunTime | None = None
     counted: GangState = GangState.PENDING
+    wanted_nodes: int | None = None
+    wanted_ms: int = 0
 
     @property
     def id(self) -> str:
@@ -127,6 +140,12 @@ class Gang:
         return 1 if self.attempt.failure.exit_code is None else self.attempt.failure.exit_code
 
     @property
+    def goes_back(self) -> bool:
+        """True if it is to return to an older checkpoint with its next attempt."""
+        rollback = self.checkpoints.rollback
+        return rollback is not None and rollback.generation > self.attempt.generation
+
+    @property
     def queue(self) -> str:
         """The queue that it waits in or is charged to."""
         return self.job.spec.queue
@@ -161,6 +180,65 @@ class Gang:
         has_returned = self.attempt.generation > 0 and self.attempt.stop_sent is not Cause.PREEMPTED
         return has_returned and not self.retries.unadmitted
 
+    @property
+    def max_nodes(self) -> int:
+        """The largest size that it is to have: its own; if it is elastic, its limit, or less on request."""
+        return self.wanted_nodes or (self.job.spec.sizes[-1] if self.is_elastic else self.size)
+
+    @property
+    def is_elastic(self) -> bool:
+        """True if its size is a range."""
+        return self.job.spec.elastic_role is not None
+
+    def elastic_shares(self, shares: Iterable[NodeShare]) -> tuple[NodeShare, ...]:
+        """Return those of its shares that are counted in its size."""
+        part = self.job.spec.elastic_part
+        return tuple(share for share in shares if share.part == part)
+
+    @property
+    def size(self) -> int:
+        """Its nodes, spares among them; with a range of a role, the processes of that."""
+        part = self.job.spec.elastic_part
+        return self.shape.more[part - 1].nodes if part else self.shape.nodes
+
+    @property
+    def surplus(self) -> int:
+        """Nodes, or processes of its elastic role, that it has beyond its minimum."""
+        return self.size - self.job.spec.sizes.start if self.is_elastic else 0
+
+    @property
+    def is_scaled_anew(self) -> bool:
+        """True if a user asked for another number of nodes after it came into its state."""
+        return self.wanted_nodes is not None and self.wanted_ms > self.since_ms
+
+    @property
+    def is_wanted_larger(self) -> bool:
+        """True if a user asked for more nodes than it has since its attempt began."""
+        is_new = self.wanted_nodes is not None and self.wanted_ms >= self.attempt.began_ms
+        return is_new and self.size < self.max_nodes
+
+    def uses(self, nodes: Collection[str]) -> bool:
+        """Return whether this attempt, or the next one while it is resized, has ranks on some of these nodes."""
+        own = tuple(share.node for share in self.attempt.target) or self.nodes
+        return any(node in nodes for node in own)
+
+    def is_bound_for(self, node: str) -> bool:
+        """Return whether it is being resized, and its next attempt gets something on a node."""
+        return any(share.node == node for share in self.attempt.target)
+
+    def sized(self, size: int) -> Shape:
+        """Return the shape of an elastic gang with another size."""
+        counts, part = [part.nodes for part in (self.shape, *self.shape.more)], self.job.spec.elastic_part
+        counts[part] = size
+        return self.shape.with_nodes(counts)
+
+    def shape_on(self, shares: Iterable[NodeShare]) -> Shape:
+        """Return its shape when it holds these shares, if it is elastic or has spares."""
+        if not self.is_elastic and not self.job.spec.spares:
+            return self.shape
+        parts = [share.part for share in shares]
+        return self.shape.with_nodes([parts.count(part) for part in range(1 + len(self.shape.more))])
+
     def forget_refusals(self) -> None:
         """Allow the next start at once and treat it like any other: the cluster is asked for something else."""
         if self.retries.unadmitted:
@@ -171,6 +249,8 @@ class Gang:
         """Its phase as the table of reactions sees it."""
         if self.attempt.start is None:
             return Phase.WAITING
+        if self.state is GangState.RESIZING:
+            return Phase.RESIZING
         if self.state in (GangState.REQUEUEING, GangState.SUSPENDING):
             return Phase.CLEARING
         if self.state in LEAVING or self.ended:
@@ -205,7 +285,7 @@ class Gang:
     @property
     def time_ms(self) -> int | None:
         """The time limit over all attempts: what its start was granted, else what it requests; None without a limit."""
-        granted_ms = self.attempt.start.time_ms if self.attempt.start else None
+        granted_ms = self.attempt.granted_ms
         return self.job.spec.limits.time_ms if granted_ms is None else granted_ms
 
     @property
@@ -226,9 +306,34 @@ class Gang:
         return self.runs_for_ms if min_ms is None else min(self.runs_for_ms, min_ms)
 
     @property
+    def charged_nodes(self) -> int:
+        """The number of nodes that it is charged for: all but those that other gangs lend it."""
+        return self.shape.all_nodes - len(self.attempt.lent)
+
+    @property
+    def charged_shape(self) -> Shape:
+        """Its shape with these nodes."""
+        return replace(self.shape, nodes=self.charged_nodes) if self.attempt.lent else self.shape
+
+    def without_lent(self, shares: tuple[NodeShare, ...]) -> tuple[NodeShare, ...]:
+        """Return those of its shares that it holds itself, not on a spare of another gang."""
+        lent = self.attempt.lent
+        return tuple(share for share in shares if share.node not in lent) if lent else shares
+
+    @property
     def node_ms(self) -> int:
         """The node-milliseconds it may use by its requested time limit; 0 without one."""
-        return self.shape.all_nodes * (self.job.spec.limits.time_ms or 0)
+        return self.charged_nodes * (self.job.spec.limits.time_ms or 0)
+
+    def held_node_ms(self, now_ms: int) -> int:
+        """Return the node-milliseconds that it has held, over all attempts."""
+        began_ms = self.attempt.began_ms if self.holds_nodes else now_ms
+        return self.ran_node_ms + self.charged_nodes * (now_ms - began_ms)
+
+    def mean_gpu_milli(self, now_ms: int) -> int:
+        """Return the thousandths of GPUs that it has held, as the mean over the time for which it held nodes."""
+        held_ms = self.ran_ms + (now_ms - self.attempt.began_ms if self.holds_nodes else 0)
+        return need(self.shape)[0] * self.held_node_ms(now_ms) // (held_ms * self.shape.all_nodes) if held_ms else 0
 
     @property
     def requested_stay_ms(self) -> int:
@@ -243,10 +348,14 @@ class Gang:
         return self.state is GangState.PENDING and limit_ms is not None and self.ran_ms >= limit_ms
 
     @property
+    def grace_ms(self) -> int:
+        """The time that its job asks for to save its work: none without a checkpoint section."""
+        return self.job.spec.checkpoint.grace_ms if self.job.spec.checkpoint else 0
+
+    @property
     def notice_ms(self) -> int:
-        """The time that it gets to save its work before it is stopped: none without a checkpoint section."""
-        checkpoint = self.job.spec.checkpoint
-        return checkpoint.grace_ms if checkpoint and self.state in ACTIVE else 0
+        """The time that it gets to save its work before it is stopped."""
+        return self.grace_ms if self.state in ACTIVE else 0
 
     def ends_ms(self, now_ms: int) -> int | None:
         """Return when its nodes become free: by limit or estimate, or now if it is being stopped; None if unknown."""
@@ -284,16 +393,12 @@ class Gang:
         """Return the account to which the time in this state is booked."""
         match self.state:
             case GangState.PENDING:
-                return (
-                    "recovery"
-                    if self.attempt.generation and self.attempt.stop_sent is not Cause.SUSPENDED
-                    else "queued"
-                )
+                return "recovery" if self.attempt.generation and self.attempt.stop_sent not in SUSPENSIONS else "queued"
             case GangState.SUSPENDED:
                 return "queued"
             case GangState.STARTING:
                 return "recovery" if self.attempt.generation > 1 else "starting"
-            case GangState.REQUEUEING:
+            case GangState.REQUEUEING | GangState.RESIZING:
                 return "recovery"
             case GangState.FAILING:
                 return "lost"

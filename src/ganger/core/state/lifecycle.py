@@ -23,6 +23,7 @@ class GangStep(StrEnum):
     END = "end"
     SUSPEND = "suspend"
     RESUME = "resume"
+    RESIZE = "resize"
     DONE = "done"
     CLEARED = "cleared"
 
@@ -57,6 +58,7 @@ GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.STARTING, S.REQUEUE): G.REQUEUEING,
     (G.STARTING, S.SUSPEND): G.SUSPENDING,
     (G.STARTING, S.END): G.STOPPING,
+    (G.STARTING, S.RESIZE): G.RESIZING,
     (G.RUNNING, S.FINISHED): G.SUCCEEDED,
     (G.RUNNING, S.DONE): G.FINISHING,
     (G.RUNNING, S.RETRY): G.REQUEUEING,
@@ -64,6 +66,13 @@ GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.RUNNING, S.REQUEUE): G.REQUEUEING,
     (G.RUNNING, S.SUSPEND): G.SUSPENDING,
     (G.RUNNING, S.END): G.STOPPING,
+    (G.RUNNING, S.RESIZE): G.RESIZING,
+    # Its nodes stay allocated when the generation is gone, and the next one starts on them.
+    (G.RESIZING, S.CLEARED): G.RESIZING,
+    (G.RESIZING, S.PLACED): G.STARTING,
+    (G.RESIZING, S.REQUEUE): G.REQUEUEING,
+    (G.RESIZING, S.SUSPEND): G.SUSPENDING,
+    (G.RESIZING, S.END): G.STOPPING,
     (G.REQUEUEING, S.CLEARED): G.PENDING,
     (G.REQUEUEING, S.END): G.STOPPING,
     (G.SUSPENDING, S.CLEARED): G.SUSPENDED,
@@ -98,14 +107,15 @@ class Phase(StrEnum):
     """The phase of a gang as the reactions see it.
 
     waiting: it holds nothing; starting: it has never reported a step; recovering: an earlier generation has, this one
-        not yet; clearing: its generation is being stopped, and it continues later; stopping: its generation is being
-        stopped, and it ends.
+        not yet; resizing: its generation is being stopped, and the next one keeps its nodes; clearing: its generation
+        is being stopped, and it continues later; stopping: its generation is being stopped, and it ends.
     """
 
     WAITING = "waiting"
     STARTING = "starting"
     RECOVERING = "recovering"
     RUNNING = "running"
+    RESIZING = "resizing"
     CLEARING = "clearing"
     STOPPING = "stopping"
 

@@ -13,6 +13,7 @@ from ganger.core.state.pending import FifoClassifier, FirstStarts, PendingLanes
 from ganger.core.state.runtime_estimate import ForecastErrors, RecordedForecasts
 from ganger.core.undo import Undo
 from ganger.model.decision import Cause, ReservedStart
+from ganger.model.event import DefragRequested
 from ganger.model.job import GangState
 from ganger.model.pending_reason import PendingReason
 from ganger.model.shape import Shape
@@ -146,17 +147,20 @@ class PendingGangs:
 
 
 class ReservedStarts(dict[str, ReservedStart]):
-    """Reserved starts by gang.
+    """Reserved starts by gang, and the moves of running gangs that make room for others.
 
     earliest_checked_ms: reservations that cannot move earlier until an early release, with the time of that finding.
     early_releases: how often something became free earlier than was known.
+    defragmented_ms: when the scheduled search for moves last took place.
+    requested_moves: the newest request to move gangs, and its time; void after the cycle of that time.
     """
 
-    def __init__(self, reserved: Iterable[ReservedStart], early_releases: int) -> None:
+    def __init__(self, reserved: Iterable[ReservedStart], early_releases: int, defragmented_ms: int) -> None:
         """Restore an image."""
         super().__init__((start.gang, start) for start in reserved)
         self.earliest_checked_ms: dict[str, int] = {}
-        self.early_releases = early_releases
+        self.early_releases, self.defragmented_ms = early_releases, defragmented_ms
+        self.requested_moves: tuple[int, DefragRequested] | None = None
 
     def release_early(self) -> None:
         """Record that something is free earlier than was known, so that reservations may move to an earlier start."""

@@ -25,6 +25,7 @@ from itertools import chain
 from typing import Final
 
 from ganger.core.queues.quota import need
+from ganger.core.state.time_accounting import FailureRecord
 from ganger.model.decision import StartForecast
 from ganger.model.job import Job
 from ganger.model.shape import Shape
@@ -64,6 +65,15 @@ class RunTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryImage:
+    """Stored form of a `RunTimeHistory`, ordered by last end among the run times of a user."""
+
+    run_times: tuple[RunTimes, ...] = ()
+    failures: int = 0
+    failure_node_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRunTime:
     """Time for which a job without a limit is expected to hold nodes, over all attempts.
 
@@ -79,29 +89,37 @@ class ExpectedRunTime:
 
 
 class RunTimeHistory:
-    """Run times by user and size, and the waiting gangs that are estimated from them."""
+    """Run times by user and size, and the waiting gangs that are estimated from them; `failures` of all gangs."""
 
-    def __init__(self, runs: Iterable[RunTimes] = ()) -> None:
-        """Take over `runs`, ordered by last end among those of a user, with no gang waiting."""
+    def __init__(self, image: HistoryImage | None = None) -> None:
+        """Take over the image, with no gang waiting and none running."""
+        image = image or HistoryImage()
+        self.failures = FailureRecord(image.failures, image.failure_node_ms)
         self._runs: dict[str, dict[SizeKey, tuple[int, ...]]] = {}
         self._waiting: dict[str, dict[SizeKey, dict[str, None]]] = {}
         self._estimates: dict[str, dict[SizeKey, ExpectedRunTime | None]] = {}
         self._drawn_from: dict[str, dict[SizeKey, list[int]]] = {}
         """Rising, made when first drawn from."""
-        for sample in runs:
+        for sample in image.run_times:
             self._runs.setdefault(sample.user, {})[sample.queue, sample.gpu_milli] = sample.times_ms
 
-    def runs(self) -> list[RunTimes]:
-        """Return all run times in their stored form."""
-        return [
+    def image(self) -> HistoryImage:
+        """Return the stored form."""
+        record = self.failures
+        return HistoryImage(run_times=self.runs(), failures=record.failures, failure_node_ms=record.node_ms)
+
+    def runs(self) -> tuple[RunTimes, ...]:
+        """Return all run times."""
+        return tuple(
             RunTimes(user=user, queue=queue, gpu_milli=gpu_milli, times_ms=times_ms)
             for user, sizes in self._runs.items()
             for (queue, gpu_milli), times_ms in sizes.items()
-        ]
+        )
 
     def copy(self) -> "RunTimeHistory":
         """Return an independent copy."""
-        history = RunTimeHistory(self.runs())
+        history = RunTimeHistory(self.image())
+        history.failures = replace(self.failures)
         history._waiting = {
             user: {size: dict(names) for size, names in sizes.items()} for user, sizes in self._waiting.items()
         }
@@ -162,8 +180,9 @@ class RunTimeHistory:
                 del self._waiting[job.user]
 
     def forget_waiting(self) -> None:
-        """Forget all waiting gangs, before they are added again."""
+        """Forget all waiting gangs, and what running ones hold, before they are added again."""
         self._waiting = {}
+        self.failures.nodes = self.failures.began_node_ms = 0
 
     def all_waiting(self) -> Iterator[tuple[str, SizeKey, str]]:
         """Iterate over (user, size, id) of the waiting gangs without a limit."""
@@ -173,6 +192,7 @@ class RunTimeHistory:
         """Raise AssertionError naming the difference from a history rebuilt from the same run times and gangs."""
         assert sorted(self.all_waiting()) == sorted(rebuilt.all_waiting()), "who waits without a limit differs"
         assert self.runs() == rebuilt.runs(), "run times differ"
+        assert self.failures == rebuilt.failures, f"{self.failures} is not {rebuilt.failures}"
         assert all(len(sizes) <= MAX_SIZES for sizes in self._runs.values()), (
             "more kinds of a user are kept than may be"
         )

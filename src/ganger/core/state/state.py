@@ -9,27 +9,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
+from ganger.core.nodes.health_records import NO_HEALTH, HealthRecords
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.scores import FindScore, own_score
 from ganger.core.queues.fair_share import DecayedUsage, FairShares, recut_usage
 from ganger.core.queues.node_time import NodeTimeRecord, NodeTimeUsage
-from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
+from ganger.core.queues.node_totals import capacity, named_totals
+from ganger.core.queues.quota import QueueTree, Vector, need
+from ganger.core.queues.quota_figures import RESOURCES
 from ganger.core.state.allocations.allocations import Allocations, reallocated_nodes
 from ganger.core.state.allocations.quota_charges import QuotaCharges
 from ganger.core.state.gang import LEAVING, Gang
+from ganger.core.state.gang_attempts import without
 from ganger.core.state.job_arrays import ArrayJob, LiveArrays, array_of_unsplit
 from ganger.core.state.maintenance import MaintenanceWindows
 from ganger.core.state.pending_gangs import PendingGangs, PendingImage, ReservedStarts
-from ganger.core.state.runtime_estimate import RunTimeHistory, RunTimes
+from ganger.core.state.runtime_estimate import HistoryImage, RunTimeHistory
 from ganger.core.state.timers import Timers
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import Cause, NodeShare, ReservedStart, Start
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import ENDED, GangState
+from ganger.model.node_health.health_record import HealthImage
 from ganger.model.policy import PolicyDocument, initial_document
 from ganger.model.queue import Queue
-from ganger.model.units import DEVICE_MILLI
+from ganger.model.shape import Shape
 
 Shares = tuple[NodeShare, ...]
 
@@ -46,10 +51,11 @@ class Image:
     ready: bool = False
     port_index: int = 0
     early_releases: int = 0
+    defragmented_ms: int = 0
     levels: tuple[str, ...] = RACK
     nodes: list[Node] = field(default_factory=list)
     node_states: dict[str, NodeState] = field(default_factory=dict)
-    leaving: dict[str, int] = field(default_factory=dict)
+    health: HealthImage = NO_HEALTH
     maintenance: list[MaintenanceSet] = field(default_factory=list)
     document: PolicyDocument = field(default_factory=initial_document)
     policy_version: int = 0
@@ -59,7 +65,7 @@ class Image:
     reservations: list[ReservedStart] = field(default_factory=list)
     usage: list[DecayedUsage] = field(default_factory=list)
     node_time: list[NodeTimeRecord] = field(default_factory=list)
-    run_times: list[RunTimes] = field(default_factory=list)
+    history: HistoryImage = field(default_factory=HistoryImage)
 
 
 class State:
@@ -78,9 +84,9 @@ class State:
     timers: the gangs that need attention, and when.
     nodes, tree: arrays of nodes, of queues.
     fair_shares: usage of queues and users.
-    leaving: nodes that are to be taken away, with the time.
+    health: the health of nodes.
     maintenance: windows that are not over.
-    history: run times of ended jobs.
+    history: run times of ended jobs, and failures of all gangs.
     """
 
     def __init__(self, image: Image | None = None, find_score: FindScore = own_score) -> None:
@@ -92,17 +98,19 @@ class State:
         self.gangs = {gang.id: gang for gang in image.gangs}
         self.arrays = LiveArrays(image.arrays, self.undo)
         self.pending = PendingGangs(image.pending, image.gangs, self.undo)
-        self.reservations = ReservedStarts(image.reservations, image.early_releases)
-        self.leaving = dict(image.leaving)
+        self.reservations = ReservedStarts(image.reservations, image.early_releases, image.defragmented_ms)
+        self.health = HealthRecords(image.health)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
-        self.history = RunTimeHistory(image.run_times)
+        self.history = RunTimeHistory(image.history)
         self.timers = Timers()
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.document)
         self.nodes.score_cache.find_score = find_score
         self.tree = self._tree_of(self.document.queues.values(), NodeTimeUsage(image.node_time, self.at_ms))
-        self.allocations = Allocations(self.gangs, self.nodes.index)
-        self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree)
-        self.fair_shares = FairShares(self.tree, self._capacity(), image.usage, self.at_ms, self.document.half_life_ms)
+        self.allocations = Allocations(self.gangs, self.nodes.index, self.nodes.extended.names)
+        self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree, self.type_of)
+        self.fair_shares = FairShares(
+            self.tree, capacity(self.nodes), image.usage, self.at_ms, self.document.half_life_ms
+        )
         self.recount()
 
     def image(self) -> Image:
@@ -116,10 +124,11 @@ class State:
             ready=self.ready,
             port_index=self.port_index,
             early_releases=self.reservations.early_releases,
+            defragmented_ms=self.reservations.defragmented_ms,
             levels=self.nodes.listing.levels,
             nodes=list(self.nodes.listing.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
-            leaving=dict(self.leaving),
+            health=self.health.image(),
             maintenance=list(self.maintenance.values()),
             document=self.document,
             policy_version=self.policy_version,
@@ -129,7 +138,7 @@ class State:
             reservations=list(self.reservations.values()),
             usage=usage,
             node_time=self.tree.node_time.records(self.at_ms),
-            run_times=self.history.runs(),
+            history=self.history.image(),
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -158,14 +167,17 @@ class State:
     # -- allocations of gangs ----------------------------------------------------------------------------------------
 
     def take(self, gang: Gang, shares: Shares) -> None:
-        """Allocate these shares to the gang and charge its queue and user for the whole gang."""
+        """Allocate these shares to the gang and charge its queue and user for the whole gang.
+
+        Spares of other gangs are theirs: nothing is taken from the nodes there, and nothing is charged.
+        """
         if self.gangs.get(gang.id) is not gang:
             # An array element that a cycle tries, or a gang that is granted less time than it requests.
             self.undo.put(self.gangs, gang.id, gang)
-        self.nodes.take(gang.number, gang.shape, shares)
+        self.nodes.take(gang.number, gang.shape, gang.without_lent(shares))
         self.undo.put(self.allocations, gang.id, shares)
-        start = gang.attempt.start
-        self._charge(gang, self.tree.taken(gang.shape, start.shares if start else shares, self.type_of))
+        charged = gang.without_lent(gang.attempt.shares) if gang.attempt.start else shares
+        self._charge(gang, self.tree.taken(gang.charged_shape, charged, self.type_of))
         self.arrays.activate(gang, +1)
 
     def record_start(self, gang: Gang, at_ms: int) -> None:
@@ -175,40 +187,94 @@ class State:
 
     def release(self, gang: Gang) -> None:
         """Free everything that the gang holds."""
-        self.nodes.release(gang.shape, self.allocations[gang.id])
+        self.nodes.release(gang.shape, gang.without_lent(self.allocations[gang.id]))
         self.arrays.activate(gang, -1)
-        self._refund(gang)
+        self._refund_all([gang])
+        self.undo.drop(self.quota_charges, gang.id)
         self.undo.drop(self.allocations, gang.id)
 
+    def release_all(self, gangs: Iterable[Gang]) -> None:
+        """Do as `release` for each of the gangs, with one change for all that are alike."""
+        by_shape, by_owner = dict[Shape, list[NodeShare]](), dict[tuple[str, str], list[Gang]]()
+        for gang in gangs:
+            held = gang.without_lent(self.allocations[gang.id])
+            if gang.shape.more or gang.shape.has_share:
+                self.nodes.release(gang.shape, held)
+            else:
+                by_shape.setdefault(gang.shape, []).extend(held)
+            by_owner.setdefault((gang.queue, gang.job.user), []).append(gang)
+        for shape, shares in by_shape.items():
+            self.nodes.release(shape, shares)
+        for of_owner in by_owner.values():
+            self._refund_all(of_owner)
+            for gang in of_owner:
+                self.arrays.activate(gang, -1)
+                self.undo.drop(self.quota_charges, gang.id)
+                self.undo.drop(self.allocations, gang.id)
+
     def leave(self, gang: Gang, nodes: tuple[str, ...]) -> None:
-        """Free what the gang holds on these nodes; its charge stays until it holds nothing at all."""
-        shares = self.allocations[gang.id]
-        self.nodes.release(gang.shape, [share for share in shares if share.node in nodes])
-        self.undo.put(self.allocations, gang.id, tuple(share for share in shares if share.node not in nodes))
+        """Free what the gang held on nodes that it has left; its charge stays until it has left them all.
+
+        What its next attempt gets there stays.
+        """
+        shares, left = self.allocations[gang.id], dict.fromkeys(nodes)
+        remaining = tuple(share for share in shares if share.node not in left)
+        if gang.attempt.target:
+            had = {share.node: None for share in shares}
+            remaining = tuple(share for share in gang.attempt.held if share.node in had)
+        self.nodes.release(gang.shape, gang.without_lent(without(shares, remaining)))
+        self.undo.put(self.allocations, gang.id, remaining)
+
+    def reallocate(self, gang: Gang, at_ms: int) -> None:
+        """Allocate to the gang what its attempt holds now, in place of what it has had until now.
+
+        What it is left on by the records, and a later gang has, stays that one's (`reallocated_nodes`).
+        """
+        had = {share.node: None for share in self.allocations[gang.id]}
+        lost = {node: None for node in gang.attempt.left if node not in had}
+        self.end_allocation(gang, at_ms)
+        gang.shape, gang.attempt.began_ms = gang.shape_on(gang.attempt.shares), at_ms
+        self.take(gang, tuple(share for share in gang.attempt.held if share.node not in lost))
+        self.begin_usage(gang)
+
+    def end_allocation(self, gang: Gang, at_ms: int) -> None:
+        """Free everything that the gang holds, and add up for how long it did."""
+        self.release(gang)
+        self.end_usage(gang, at_ms)
+        gang.ran_node_ms = gang.held_node_ms(at_ms)
+        gang.ran_ms += at_ms - gang.attempt.began_ms
 
     def begin_usage(self, gang: Gang) -> None:
         """Count what the gang holds as usage of its queue and its user, from its start on."""
-        self.fair_shares.begin(gang.queue, gang.job.user, need(gang.shape), gang.attempt.began_ms)
+        if gang.charged_nodes:
+            self.fair_shares.begin(gang.queue, gang.job.user, need(gang.charged_shape), gang.attempt.began_ms)
+        self.history.failures.begin(gang.shape.all_nodes, gang.attempt.began_ms)
 
     def end_usage(self, gang: Gang, at_ms: int) -> None:
         """Add the final usage of a gang that no longer holds anything."""
-        self.fair_shares.end(gang.queue, gang.job.user, need(gang.shape), (gang.attempt.began_ms, at_ms))
-        self.tree.node_time.add(gang.queue, gang.job.user, gang.shape.all_nodes, (gang.attempt.began_ms, at_ms))
+        self.history.failures.end(gang.shape.all_nodes, gang.attempt.began_ms, at_ms)
+        owner, interval_ms = (gang.queue, gang.job.user), (gang.attempt.began_ms, at_ms)
+        if gang.charged_nodes:
+            self.fair_shares.end(*owner, need(gang.charged_shape), interval_ms)
+            self.tree.node_time.add(*owner, gang.charged_nodes, interval_ms)
 
     def _charge(self, gang: Gang, amounts: Vector) -> None:
         self.undo.put(self.quota_charges, gang.id, amounts)
         self.tree.charge(gang.queue, amounts)
-        self.tree.charge_user(gang.queue, gang.job.user, amounts[0], gang.node_ms, 1)
-        self.tree.charge_period(gang.queue, gang.job.user, gang.shape.all_nodes, gang.requested_stay_ms)
+        self.tree.charge_user(gang.queue, gang.job.user, amounts[0], gang.node_ms, int(gang.charged_nodes > 0))
+        self.tree.charge_period(gang.queue, gang.job.user, gang.charged_nodes, gang.requested_stay_ms)
         self.fair_shares.add_held(gang.queue, gang.job.user, amounts[: len(RESOURCES)], +1)
 
-    def _refund(self, gang: Gang) -> None:
-        amounts = self.quota_charges[gang.id]
-        self.undo.drop(self.quota_charges, gang.id)
-        self.tree.charge(gang.queue, tuple(-amount for amount in amounts))
-        self.tree.charge_user(gang.queue, gang.job.user, -amounts[0], -gang.node_ms, -1)
-        self.tree.charge_period(gang.queue, gang.job.user, -gang.shape.all_nodes, gang.requested_stay_ms)
-        self.fair_shares.add_held(gang.queue, gang.job.user, amounts[: len(RESOURCES)], -1)
+    def _refund_all(self, gangs: list[Gang]) -> None:
+        """Subtract what gangs of one user in one queue are charged for."""
+        queue, user = gangs[0].queue, gangs[0].job.user
+        amounts = tuple(map(sum, zip(*(self.quota_charges[gang.id] for gang in gangs), strict=True)))
+        self.tree.charge(queue, tuple(-amount for amount in amounts))
+        jobs, node_ms = sum(gang.charged_nodes > 0 for gang in gangs), sum(gang.node_ms for gang in gangs)
+        self.tree.charge_user(queue, user, -amounts[0], -node_ms, -jobs)
+        for gang in gangs:
+            self.tree.charge_period(queue, user, -gang.charged_nodes, gang.requested_stay_ms)
+        self.fair_shares.add_held(queue, user, amounts[: len(RESOURCES)], -1)
 
     def type_of(self, node: str) -> str:
         """Return the GPU type of a node, or an empty string for a node that is gone."""
@@ -328,21 +394,36 @@ class State:
 
     def set_nodes(self, cluster: Cluster, states: dict[str, NodeState]) -> None:
         """Replace the nodes and rebuild the arrays. Gangs must already have left the nodes that are gone."""
+        for name in [name for name in self.health.by_node if name not in states]:
+            self.health.drop(name)
         self.nodes = self.nodes.rebuilt(cluster.nodes, states, cluster.levels, self.document)
         self.recount()
+
+    def change_node(self, node: Node) -> None:
+        """Replace a node by one that `is_same_node`: O(queues), not O(gangs)."""
+        before, foreign_before = capacity(self.nodes), self.nodes.listing.nodes[self.nodes.index[node.name]].foreign
+        self.nodes.change(node)
+        if node.foreign != foreign_before and self.nodes.occupancy.foreign is not None:
+            self.allocations.set_foreign(self.nodes.occupancy.foreign)
+        self.tree.set_capacity(capacity(self.nodes), named_totals(self.nodes))
+        if capacity(self.nodes) != before:
+            self.fair_shares.set_capacity(capacity(self.nodes))
 
     def recount(self) -> None:
         """Rebuild everything that is derived from gangs, queues and rules."""
         self.tree = self.tree_with(self.document.queues.values())
         listing = self.nodes.listing
-        self.nodes = self.nodes.rebuilt(listing.nodes, self._node_states(), listing.levels, self.document)
+        self.nodes = self.nodes.rebuilt(listing.nodes, self.node_states(), listing.levels, self.document)
+        for name in (*self.health.suspicions, *self.health.slowness_milli):
+            record = self.health.by_node[name]
+            self.nodes.penalize(name, record.suspicion, record.slowness_milli)
         self.fair_shares = self._rebuild_fair_shares()
         self.pending.clear()
         self.arrays.active = {}
-        self.allocations, self.timers = Allocations(self.gangs, self.nodes.index), Timers()
+        self.allocations, self.timers = Allocations(self.gangs, self.nodes.index, self.nodes.extended.names), Timers()
         if self.nodes.occupancy.foreign is not None:
             self.allocations.set_foreign(self.nodes.occupancy.foreign)
-        self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree)
+        self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree, self.type_of)
         self.history.forget_waiting()
         reallocated = reallocated_nodes(self.gangs.values())
         for gang in self.gangs.values():
@@ -350,8 +431,8 @@ class State:
             if gang.state is GangState.PENDING:
                 self.enqueue(gang)
             elif gang.attempt.start:
-                nodes = [node for node in gang.attempt.left if node not in reallocated.get(gang.id, ())]
-                self.take(gang, tuple(share for share in gang.attempt.start.shares if share.node in nodes))
+                lost = reallocated.get(gang.id, ())
+                self.take(gang, tuple(share for share in gang.attempt.held if share.node not in lost))
                 self.begin_usage(gang)
             self.timers.note(gang, live=True)
 
@@ -360,24 +441,18 @@ class State:
         usage, old_half_life_ms = self.fair_shares.decayed_usage(), self.fair_shares.half_life_ms
         if old_half_life_ms != self.document.half_life_ms:
             usage = recut_usage(usage, old_half_life_ms, self.document.half_life_ms, self.at_ms)
-        return FairShares(self.tree, self._capacity(), usage, self.at_ms, self.document.half_life_ms)
+        return FairShares(self.tree, capacity(self.nodes), usage, self.at_ms, self.document.half_life_ms)
 
-    def _node_states(self) -> dict[str, NodeState]:
+    def node_states(self) -> dict[str, NodeState]:
+        """Return the state of each node."""
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
-
-    def _capacity(self) -> Vector:
-        gpus, cpu_milli, memory_bytes = (int(amounts.sum()) for amounts in self.nodes.total)
-        return (DEVICE_MILLI * gpus, cpu_milli, memory_bytes)
 
     def tree_with(self, queues: Iterable[Queue]) -> QueueTree:
         """Return an unused tree of these queues over the nodes."""
         return self._tree_of(queues, self.tree.node_time)
 
     def _tree_of(self, queues: Iterable[Queue], node_time: NodeTimeUsage) -> QueueTree:
-        of_type: dict[str, int] = {}
-        for gpu_type, gpus in zip(self.nodes.attributes.gpu_types, self.nodes.total.gpus.tolist(), strict=True):
-            of_type[gpu_type] = of_type.get(gpu_type, 0) + DEVICE_MILLI * gpus
-        return QueueTree(queues, self._capacity(), self.undo, of_type, node_time)
+        return QueueTree(queues, capacity(self.nodes), self.undo, named_totals(self.nodes), node_time)
 
     def validate(self) -> None:
         """Rebuild everything from the gangs alone and compare. Raise AssertionError naming the difference."""
@@ -388,13 +463,13 @@ class State:
         rebuilt = State(self.image())
         self.nodes.validate_against(rebuilt.nodes)
         assert self.nodes.bare().states == rebuilt.nodes.states, "node states without load differ"
-        missing = [node for node in self.leaving if node not in self.nodes.index or self.nodes.is_lost(node)]
+        self.health.validate(rebuilt.health)
+        missing = [node for node in self.health.leaving if node not in self.nodes.index or self.nodes.is_lost(node)]
         assert not missing, f"{missing} are to be taken away and do not exist"
         assert list(self.maintenance.values()) == list(rebuilt.maintenance.values()), "maintenance differs"
         over = [window.id for window in self.maintenance.values() if window.until_ms <= self.at_ms]
         assert not over, f"maintenance {over} is over and still present"
-        assert self.tree.usage == rebuilt.tree.usage, f"queue usage {self.tree.usage} is not {rebuilt.tree.usage}"
-        assert self.tree.users == rebuilt.tree.users, "usage of users differs"
+        self.tree.validate(rebuilt.tree)
         self.fair_shares.validate(rebuilt.fair_shares)
         used, expected_used = (state.tree.node_time.records(self.at_ms) for state in (self, rebuilt))
         assert used == expected_used, "node time used differs"

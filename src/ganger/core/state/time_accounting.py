@@ -1,4 +1,6 @@
-"""Time accounting of a job. The parts add up to wall time, to the millisecond, because no time is booked twice.
+"""Time accounting of a job, and the failures of all.
+
+The parts add up to wall time, to the millisecond, because no time is booked twice.
 
 Work counts as productive once it is saved: what was done after the newest checkpoint is lost when the attempt fails, or
 unobserved if the job has reported no step and no checkpoint. A job that reports no steps is taken to work as soon as it
@@ -21,6 +23,35 @@ SAVED: Final = 16
 """Checkpoints for which an account records what they saved: this many are hardly ever broken in a row."""
 COSTS: Final = ("failures", "restarts", "detect_ms", "recovery_ms", "lost_ms", "unobserved_ms", "held_ms")
 """The fields of a loss that can be added up."""
+
+
+@dataclass(slots=True)
+class FailureRecord:
+    """The failures of all gangs, and the node time in which they occurred.
+
+    failures: those that are not blamed on a program.
+    node_ms: node time of stays that are over.
+    nodes, began_node_ms: nodes that are held now, and the sum of the times from which on they are.
+    """
+
+    failures: int = 0
+    node_ms: int = 0
+    nodes: int = 0
+    began_node_ms: int = 0
+
+    def begin(self, nodes: int, began_ms: int) -> None:
+        """Count a stay on that many nodes, until it ends."""
+        self.nodes += nodes
+        self.began_node_ms += nodes * began_ms
+
+    def end(self, nodes: int, began_ms: int, ended_ms: int) -> None:
+        """Count the node time of a stay that has ended."""
+        self.begin(-nodes, began_ms)
+        self.node_ms += nodes * (ended_ms - began_ms)
+
+    def node_time_ms(self, now_ms: int) -> int:
+        """Return the node time up to now."""
+        return self.node_ms + self.nodes * now_ms - self.began_node_ms
 
 
 @dataclass(slots=True, kw_only=True)

@@ -34,9 +34,8 @@ MEMORY: Final = ":memory:"
 SNAPSHOT_EVERY: Final = 2_000
 """Events between snapshots: folding that many again takes well under a second."""
 SNAPSHOTS_KEPT: Final = 4
-
 ALL_JOBS: Final = JobFilter()
-_FORMAT: Final = 17
+LOG_FORMAT: Final = 24
 _APPLICATION_ID: Final = 0x67616E67
 """Distinguishes a log of ganger from any other SQLite file."""
 _logger = logging.getLogger(__name__)
@@ -47,10 +46,12 @@ CREATE TABLE event (
 CREATE TABLE about (subject TEXT, seq INTEGER, PRIMARY KEY (subject, seq)) WITHOUT ROWID;
 {job_table.SCHEMA}
 CREATE TABLE snapshot (seq INTEGER PRIMARY KEY, image BLOB NOT NULL);
+CREATE TABLE beginning (seq INTEGER PRIMARY KEY, image BLOB NOT NULL);
+CREATE VIEW image AS SELECT * FROM snapshot UNION ALL SELECT * FROM beginning;
 PRAGMA application_id = {_APPLICATION_ID};
-PRAGMA user_version = {_FORMAT};
+PRAGMA user_version = {LOG_FORMAT};
 COMMIT;
-"""
+"""  # noqa: S608 - of constants
 
 
 class EventLog:
@@ -114,8 +115,7 @@ class EventLog:
         path = Path(self._path)
         if not path.exists() or not path.stat().st_size:
             return False
-        if not os.access(self._path, os.W_OK, effective_ids=True):
-            # SQLite would open it, and fail at the first write.
+        if not os.access(self._path, os.W_OK, effective_ids=True):  # SQLite would open it, and fail at the first write
             raise RequestError("log_failed", f"{self._path} is not writable by this user", f"ls -l {self._path}", 500)
         return self._has_log()
 
@@ -132,7 +132,7 @@ class EventLog:
             return False  # left by a process that died while creating it
         if application != _APPLICATION_ID:
             raise _corrupt_error(self._path, "the file is a database of another program")
-        if version != _FORMAT:
+        if version != LOG_FORMAT:
             raise _format_error(self._path, version)
         if damage != "ok":
             raise _corrupt_error(self._path, str(damage))
@@ -155,7 +155,6 @@ class EventLog:
 
         shows: called just before readers see it.
         encoded: events that were checked already, as they are written, by the number of their row.
-
         On any error nothing was written; RequestError is (disk_full) or (log_failed).
         """
         try:
@@ -265,11 +264,17 @@ class EventLog:
 
     def _image(self, upto: int) -> State:
         """Return the newest snapshot up to event `upto` that this version can read, else the empty cluster."""
-        for (seq,) in self._read("SELECT seq FROM snapshot WHERE seq <= ? ORDER BY seq DESC", (upto,)):
-            for (image,) in self._read("SELECT image FROM snapshot WHERE seq = ?", (seq,)):
+        for (seq,) in self._read("SELECT seq FROM image WHERE seq <= ? ORDER BY seq DESC", (upto,)):
+            for (image,) in self._read("SELECT image FROM image WHERE seq = ?", (seq,)):
                 with suppress(Exception):  # the row may hold anything that decodes
                     return State(codec.decode_image(image), registry.score)
         return State(find_score=registry.score)
+
+    def state_before(self, row: Stamped, state: State) -> State:
+        """Return the state before an event: the one given, or the one that another controller began with there."""
+        query = "SELECT seq FROM beginning WHERE seq = ?"
+        begins = isinstance(row.event, ServerStarted) and self._read(query, (row.seq - 1,))
+        return self._image(row.seq - 1) if begins else state
 
     def iter_rows(self, after: int, upto: int) -> Iterator[Stamped]:
         """Yield events after `after` up to `upto`, in pages, so that a long log needs little memory."""
@@ -307,8 +312,9 @@ class EventLog:
             return Stamped(seq, at_ms if event_row.is_time(at_ms) else 0, unreadable, bool(closes))
 
     def last_seq(self) -> int:
-        """Return the number of the newest event; 0 in an empty log."""
-        return int(self._read("SELECT coalesce(max(seq), 0) FROM event")[0][0])
+        """Return the number of the newest event, or of the state that the log begins with; 0 without both."""
+        newest = "SELECT max(seq) FROM event UNION ALL SELECT max(seq) FROM beginning"
+        return max(int(seq or 0) for (seq,) in self._read(newest))
 
     def gang_before_log(self, job: str) -> Gang | None:
         """Return the gang of a job before the first event, for a log that begins with live jobs."""
@@ -320,28 +326,23 @@ class EventLog:
         Older events may have been removed, and then replay starts from a snapshot.
         """
         first = self._read("SELECT coalesce(min(seq), 1) FROM event")[0][0]
-        if first == 1:
-            return 1
-        return int(
-            self._read("SELECT coalesce(min(seq), ?) + 1 FROM snapshot WHERE seq >= ?", (first, first - 1))[0][0]
-        )
+        query = "SELECT coalesce(min(seq), ?) + 1 FROM image WHERE seq >= ?"
+        return 1 if first == 1 else int(self._read(query, (first, first - 1))[0][0])
 
     def snapshot_after(self, seq: int) -> int | None:
         """Return the number of the first snapshot from event `seq` on; None if there is none."""
-        snapshot_seq = self._read("SELECT min(seq) FROM snapshot WHERE seq >= ?", (seq,))[0][0]
-        return None if snapshot_seq is None else int(snapshot_seq)
-
-    def before(self, at_ms: int) -> int:
-        """Return the number of the newest event before `at_ms`; 0 if there is none."""
-        rows = self._read("SELECT seq FROM event WHERE at_ms < ? ORDER BY seq DESC LIMIT 1", (at_ms,))
-        return int(rows[0][0]) if rows else 0
+        snapshot_seq: int | None = self._read("SELECT min(seq) FROM image WHERE seq >= ?", (seq,))[0][0]
+        return snapshot_seq
 
     def last_ms(self) -> int:
         """Return the time of the newest event; 0 in an empty log. No clock may show less."""
-        newest = self._read(
-            "SELECT at_ms FROM event WHERE at_ms BETWEEN 0 AND ? ORDER BY seq DESC LIMIT 1", (event_row.LATEST_MS,)
-        )
-        return int(newest[0][0]) if newest else 0
+        query = "SELECT at_ms FROM event WHERE at_ms BETWEEN 0 AND ? ORDER BY seq DESC LIMIT 1"
+        return int((self._read(query, (event_row.LATEST_MS,)) or [(0,)])[0][0])
+
+    def before(self, at_ms: int) -> int:
+        """Return the number of the newest event before `at_ms`; 0 if there is none."""
+        query = "SELECT seq FROM event WHERE at_ms < ? ORDER BY seq DESC LIMIT 1"
+        return int((self._read(query, (at_ms,)) or [(0,)])[0][0])
 
     def jobs(
         self, job_filter: JobFilter = ALL_JOBS, limit: int = 100, before: int | None = None
@@ -426,9 +427,8 @@ class EventLog:
             array = self.find(element[0])
             name = f"{array}[{element[1]}]"
             return name if array is not None and self.job(name) is not None else None
-        rows = self._read("SELECT id FROM job WHERE id = ?", (text,)) or self._read(
-            "SELECT id FROM job WHERE name = ? ORDER BY number DESC LIMIT 1", (text,)
-        )
+        newest = "SELECT id FROM job WHERE name = ? ORDER BY number DESC LIMIT 1"
+        rows = self._read("SELECT id FROM job WHERE id = ?", (text,)) or self._read(newest, (text,))
         return str(rows[0][0]) if rows else None
 
     def recent_ids(self, limit: int = 50) -> list[str]:
@@ -479,12 +479,12 @@ def move_aside_command(path: str, suffix: str = "broken") -> str:
 
 
 def _format_error(path: str, version: int) -> RequestError:
-    age = "an older" if version < _FORMAT else "a newer"
+    age = "an older" if version < LOG_FORMAT else "a newer"
     start_over = f"{move_aside_command(path, f'format-{version}')} && ganger server start"
     return RequestError(
         "unsupported_log_format",
         f"{path} was written by {age} version of ganger: it has format {version}, this version reads only format "
-        f"{_FORMAT} and converts no other; it was left as it is",
+        f"{LOG_FORMAT} and converts no other; it was left as it is",
         f"to continue with its jobs, use the version of ganger that wrote it; to start over, keeping the old log: "
         f"{start_over}",
         500,

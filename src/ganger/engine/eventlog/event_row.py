@@ -6,12 +6,14 @@ from pydantic import ValidationError
 
 from ganger.engine.eventlog import codec
 from ganger.errors import RequestError
-from ganger.model.decision import Start, Stop
+from ganger.model.decision import Plan, SpareNodes, Start, Stop
 from ganger.model.event import (
     Decided,
+    DefragRequested,
     Event,
     MaintenanceCleared,
     MaintenanceSet,
+    NodeChanged,
     NodeCordoned,
     NodeDrained,
     NodeLost,
@@ -28,6 +30,9 @@ from ganger.model.event import (
     Unreadable,
 )
 from ganger.model.job import split_element_id
+from ganger.model.node_health import health_event as h
+from ganger.model.node_health.health_decision import ActOnNode
+from ganger.model.queue import Queue
 
 MAX_REASON_CHARACTERS: Final = 300
 LATEST_MS: Final = 7_258_118_400_000
@@ -76,24 +81,56 @@ def subjects(event: Event) -> list[str]:
         case Submitted(job=job):
             return [job.id]
         case Decided(plan=plan):
-            gangs = [decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)]
-            return [subject for gang in gangs for subject in _gang_subjects(gang)]
-        case QueueSet(queue=queue):
-            return ["policy/policy", f"queue/{queue.name}"]
-        case QueueDeleted(queue=name):
+            return _decided_subjects(plan)
+        case h.NodeFaulty() | h.NodesMeasured():
+            return _measured_subjects(event)
+        case QueueSet(queue=Queue(name=name)) | QueueDeleted(queue=str(name)):
             return ["policy/policy", f"queue/{name}"]
         case PolicySet(document=document):
             return ["policy/policy", *(f"queue/{name}" for name in document.queues)]
-        case NodeLost() | NodeReturned() | NodeCordoned() | NodeUncordoned() | NodeDrained() | NodePreempted():
+        case NodeChanged(listed=node):
+            return [f"node/{node.name}"]
+        case (
+            NodeLost()
+            | NodeReturned()
+            | NodeCordoned()
+            | NodeUncordoned()
+            | NodeDrained()
+            | NodePreempted()
+            | h.RepairEnded()
+            | h.RepairRequested()
+            | h.NodeReturnRequested()
+            | h.NodeRetired()
+        ):
             return [f"node/{event.node}"]
         case MaintenanceSet(id=name, nodes=nodes):
             return [f"maintenance/{name}", *(f"node/{node}" for node in nodes)]
         case MaintenanceCleared(id=name):
             return [f"maintenance/{name}"]
-        case ServerStarted() | NodesListed() | Unreadable():
+        case DefragRequested(moves=moves, gang=gang):
+            return _subjects_of_gangs([*(move.gang for move in moves), *([gang] if gang else [])])
+        case ServerStarted() | NodesListed() | Unreadable() | h.BreakerReset():
             return []
         case _:
             return _gang_subjects(event.gang)
+
+
+def _measured_subjects(event: h.NodeFaulty | h.NodesMeasured) -> list[str]:
+    """Return the node with a fault, or the job that tested nodes, and these."""
+    if isinstance(event, h.NodeFaulty):
+        return [f"node/{event.fault.node}"]
+    return [*_gang_subjects(event.gang), *(f"node/{one.node}" for one in event.measurements)]
+
+
+def _decided_subjects(plan: Plan) -> list[str]:
+    """Return the gangs that start, stop or get spares, and the nodes whose health changes."""
+    gangs = [decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop | SpareNodes)]
+    nodes = [decision.node for decision in plan.decisions if isinstance(decision, ActOnNode)]
+    return [*_subjects_of_gangs(gangs), *map("node/{}".format, nodes)]
+
+
+def _subjects_of_gangs(gangs: list[str]) -> list[str]:
+    return [subject for gang in gangs for subject in _gang_subjects(gang)]
 
 
 def _gang_subjects(gang: str) -> list[str]:

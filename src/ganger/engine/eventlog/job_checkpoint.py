@@ -36,10 +36,14 @@ class JobCheckpoint:
 
 
 def encode(checkpoint: JobCheckpoint) -> str:
-    """Return a checkpoint as JSON. The job, which may have many gangs, is in it once."""
+    """Return a checkpoint as JSON. The job, which may have many gangs, is in it once.
+
+    Of a gang, what is as it begins is left out, which is nearly all of one that waits: the objects of 50,000 of these
+    are in a controller's memory. The job is whole, so that a later release with other defaults does not change it.
+    """
     job = checkpoint.array.job if checkpoint.array else checkpoint.gangs[0].job
     hidden: dict[str, Any] = {"gangs": {"__all__": {"job"}}, "array": {"job"}}
-    data = adapter(JobCheckpoint).dump_python(checkpoint, mode="json", exclude=hidden)
+    data = adapter(JobCheckpoint).dump_python(checkpoint, mode="json", exclude=hidden, exclude_defaults=True)
     for gang, gang_data in zip(checkpoint.gangs, data["gangs"], strict=True):
         gang_data["job"] = {"index": gang.job.index, "priority": gang.job.spec.priority}
     return adapter(dict[str, Any]).dump_json({"job": adapter(Job).dump_python(job, mode="json"), **data}).decode()

@@ -9,7 +9,6 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ganger.core.queues.quota import need
 from ganger.core.state.time_accounting import AMOUNTS, COSTS, total
 from ganger.engine.eventlog.job_filters import Read
 from ganger.engine.eventlog.projection import Projection
@@ -67,7 +66,7 @@ def put(db: sqlite3.Connection, projection: Projection, last: Stamped) -> None:
     if not (jobs if is_array else row.ended_ms is not None):
         return
     identity = (row.id, row.array or row.id, row.user, row.queue, GangState.STOPPED if is_array else row.state)
-    end = (last.seq, last.at_ms, jobs, need(projection.job.spec.shape)[0])
+    end = (last.seq, last.at_ms, jobs, projection.gpu_milli)
     amounts = (jobs * getattr(ledger, name) for name in AMOUNTS)
     # An array is put again with each of its elements: what ended with it counts once.
     db.execute(_INSERT_ACCOUNT, (*identity, *end, *amounts))

@@ -183,6 +183,7 @@ class Retention:
             database.executemany("DELETE FROM about WHERE subject = ? AND seq = ?", row_subjects)
             database.executemany("DELETE FROM about WHERE seq = ?", unreadable)  # scans the whole table
             database.executemany("DELETE FROM event WHERE seq = ?", [(seq,) for seq, _, _ in rows])
+            database.execute("DELETE FROM beginning WHERE seq + 1 < (SELECT min(seq) FROM event)")
             database.execute("COMMIT")
             removed.events += len(rows)
             self._closing.wait(PAUSE_S)

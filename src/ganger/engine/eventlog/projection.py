@@ -17,6 +17,9 @@ ENDED_BY = {
     Cause.USER: "stopped by its owner",
     Cause.TIME_LIMIT: "stopped: it had used up limits.time",
     Cause.QUEUE_TIME: "stopped: it had waited longer than limits.queue_time",
+    Cause.DIVERGED: "stopped by the loss watch: its loss diverged",
+    Cause.STALLED: "stopped by the loss watch: its training stalled",
+    Cause.IDLE_STOP: "stopped: it was idle for the window of its queue",
 }
 
 
@@ -24,6 +27,7 @@ ENDED_BY = {
 class Projection:
     """The log's records of one job: its listing row, its ledger, and the job itself (written once).
 
+    gpu_milli: the thousandths of GPUs that it has held, as a mean over time.
     jobs: how many jobs have that ledger; of an array the elements that ended with it before they started.
     """
 
@@ -32,6 +36,7 @@ class Projection:
     ledger: Ledger
     checkpoint_step: int | None
     job: Job
+    gpu_milli: int = 0
     jobs: int = 1
 
 
@@ -54,8 +59,10 @@ def project(gang: Gang, at_ms: int) -> Projection:
         nodes=gang.nodes,
         array=gang.job.array,
         index=gang.job.index,
+        save_ms=max(gang.checkpoints.saves_ms, default=None),
     )
-    return Projection(gang.number, row, gang.account.ledger(at_ms), gang.checkpoints.newest_step, gang.job)
+    ledger, step = gang.account.ledger(at_ms), gang.checkpoints.newest_step
+    return Projection(gang.number, row, ledger, step, gang.job, gang.mean_gpu_milli(at_ms))
 
 
 def project_array(array: ArrayJob, at_ms: int) -> Projection:
@@ -81,7 +88,7 @@ def project_array(array: ArrayJob, at_ms: int) -> Projection:
         elements=counts,
     )
     ledger = Ledger(queued_ms=array.unbegun_ms, total_ms=array.unbegun_ms)
-    return Projection(array.number, row, ledger, None, array.job, array.unbegun)
+    return Projection(array.number, row, ledger, None, array.job, jobs=array.unbegun)
 
 
 def _sentence(gang: Gang) -> str:
@@ -100,11 +107,18 @@ def _sentence(gang: Gang) -> str:
             )
         case GangState.REQUEUEING:
             vacates = gang.attempt.vacates and f"its node {gang.attempt.vacates} is drained"
-            return f"{attempt}{vacates or failure or 'preempted'}; the rest of it is being stopped"
+            rollback = gang.checkpoints.rollback
+            returns = (
+                f"it returns to a checkpoint of step {rollback.step} or before" if rollback and gang.goes_back else ""
+            )
+            return f"{attempt}{returns or vacates or failure or 'preempted'}; the rest of it is being stopped"
+        case GangState.RESIZING:
+            return f"{attempt}it is being resized, and goes on with its newest checkpoint"
         case GangState.FAILING:
             return f"{attempt}{failure}; the rest of it is being stopped"
         case GangState.SUSPENDED:
-            return f"suspended: continue it with `ganger resume {shell_quoted_id(gang.id)}`"
+            cause = ", because it was idle" if gang.attempt.stop_sent is Cause.IDLE_SUSPEND else ""
+            return f"suspended{cause}: continue it with `ganger resume {shell_quoted_id(gang.id)}`"
         case GangState.SUSPENDING:
             return f"attempt {gang.attempt.generation}: it is being suspended"
         case GangState.FINISHING:

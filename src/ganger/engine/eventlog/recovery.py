@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from ganger.core.fold import fold_arrays, fold_attempt
-from ganger.core.fold.fold import fold, refusal
+from ganger.core.fold.fold import fold, note, refusal
+from ganger.core.node_health.health_lifecycle import HEALTH
+from ganger.core.state import spares
 from ganger.core.state.gang import RESTING, Gang
 from ganger.core.state.state import State
-from ganger.model.decision import Decision, Expect, Plan, ReservedStart, Start, Stop, Wait
+from ganger.model.decision import Decision, Defragmented, Expect, Plan, ReservedStart, SpareNodes, Start, Stop, Wait
 from ganger.model.event import Decided, Stamped, Submitted, Unreadable
 from ganger.model.job import ENDED, GangState, Job
+from ganger.model.node_health.health_decision import ActOnNode, GroupFaults, OpenHealthBreaker
+from ganger.model.node_health.health_record import HealthState
 from ganger.model.queue import DEFAULT
 
 
@@ -122,15 +126,20 @@ def _follows(state: State, decision: Decision) -> bool:
     match decision:
         case Start(gang=name, generation=generation, nodes=nodes):
             gang = state.gang_or_head(name)
-            is_pending = gang is not None and gang.state is GangState.PENDING and generation > gang.attempt.generation
-            return is_pending and all(node in state.nodes.index for node in nodes)
-        case Stop(gang=name, generation=generation):
+            if gang is None or gang.state not in (GangState.PENDING, GangState.RESIZING):
+                return False
+            return generation > gang.attempt.generation and all(node in state.nodes.index for node in nodes)
+        case Stop(gang=name, generation=generation) | SpareNodes(gang=name, generation=generation):
             return name in state.gangs and state.gangs[name].attempt.generation == generation
         case ReservedStart(gang=name):
             return name in state.gangs and state.gangs[name].state is GangState.PENDING
         case Expect(gang=name):
             return name in state.gangs
-        case Wait():
+        case ActOnNode(node=name, action=action, is_dry=is_dry):
+            record = state.health.by_node.get(name)
+            health = HealthState.HEALTHY if record is None else record.state
+            return name in state.nodes.index and (is_dry or (health, action) in HEALTH)
+        case Wait() | Defragmented() | GroupFaults() | OpenHealthBreaker():
             return True
 
 
@@ -158,9 +167,8 @@ def _end(state: State, gang: Gang, end_state: GangState) -> None:
 
 def _note(state: State, touched: Iterable[Gang]) -> None:
     """Update the derived data of gangs that changed outside the fold."""
-    for changed in fold_arrays.recount(state, touched, state.at_ms):
-        if isinstance(changed, Gang):
-            state.timers.note(changed, live=state.gangs.get(changed.id) is changed)
+    note(state, fold_arrays.recount(state, touched, state.at_ms))
+    note(state, spares.recall(state, state.at_ms))
 
 
 def _with_event(state: State, row: Stamped, event: object) -> Stamped:

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
+from ganger.engine.policy_doc.idle_trial import SPAN_MS, History, changed_rules, try_idle_rules
 from ganger.engine.policy_doc.policy_validation import (
     Draft,
     changes,
@@ -17,10 +19,12 @@ from ganger.engine.policy_doc.policy_validation import (
 )
 from ganger.engine.policy_doc.policy_warnings import warnings
 from ganger.engine.policy_doc.trial_run import find_stranded, run_trial
+from ganger.engine.query.node_telemetry import TelemetryService
 from ganger.errors import RequestError
 from ganger.model.event import PolicySet, QueueDeleted, QueueSet, Stamped
 from ganger.model.policy import PolicyDocument, initial_document
 from ganger.model.views.policy_views import (
+    IdleTrial,
     PolicyDraft,
     PolicyTrial,
     PolicyVersion,
@@ -66,6 +70,7 @@ class PolicyService:
     _loop: Loop
     _log: EventLog
     _user: str
+    telemetry: TelemetryService
 
     def policy(self, version: int | None = None) -> PolicyView:
         """Return the document in force, or an earlier version. Raise RequestError (no_such_version, 404)."""
@@ -107,9 +112,10 @@ class PolicyService:
         """
         document = self._document(proposal)
         state = self._loop.copy()
-        before = state.document
-        result = run_trial(state, document, self._loop.order, max(self._loop.now_ms(), state.at_ms))
-        return replace(result, changes=changes(before, document), warnings=warnings(state, document))
+        before, now_ms = state.document, max(self._loop.now_ms(), state.at_ms)
+        idle = self._try_idle_rules(state, document, now_ms)
+        result = run_trial(state, document, self._loop.order, now_ms)
+        return replace(result, changes=changes(before, document), warnings=warnings(state, document), idle=idle)
 
     def apply_policy(
         self, proposal: Proposal, *, force: bool = False, note: str = "", if_version: int | None = None
@@ -140,7 +146,29 @@ class PolicyService:
             raise
         return self.policy(version)
 
+    @staticmethod
+    def is_foreign(gang: str) -> bool:  # noqa: ARG004 - a server whose jobs are objects looks at it
+        """Return whether a gang is of others, and rules for idle jobs leave it alone."""
+        return False
+
     # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _try_idle_rules(self, state: State, document: PolicyDocument, now_ms: int) -> IdleTrial | None:
+        """Return the effect of the rules for idle jobs that are new or changed, None without such."""
+        rules = changed_rules(state.tree, state.tree_with(document.queues.values()))
+        if not rules:
+            return None
+        work, problem = self.telemetry.device_work(now_ms - SPAN_MS, now_ms)
+        history = History(
+            now_ms=now_ms,
+            log=self._log,
+            work=work,
+            problem=problem,
+            are_devices_fixed=self.telemetry.are_devices_fixed,
+            live=state.gangs,
+            is_foreign=self.is_foreign,
+        )
+        return try_idle_rules(rules, history)
 
     def _document(self, proposal: Proposal) -> PolicyDocument:
         """Return the proposed document, checked against the cluster."""

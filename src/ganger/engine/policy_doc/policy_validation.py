@@ -12,13 +12,22 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from ganger.core.fold.fold_policy import parent_loop
-from ganger.core.queues.quota import GPU_TYPE_PREFIX, RESOURCES, QueueTree, nominal, normalize_gpu_types, resource_scale
+from ganger.core.queues.quota import QueueTree
+from ganger.core.queues.quota_figures import (
+    EXTENDED_PREFIX,
+    GPU_TYPE_PREFIX,
+    RESOURCES,
+    nominal,
+    normalize_gpu_types,
+    resource_scale,
+)
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
 from ganger.engine.submit.quota_check import MAX_LEVELS, TOO_DEEP, levels_below_root
 from ganger.errors import RequestError
-from ganger.model.policy import PolicyDocument
+from ganger.model.policy import ALL, FAIR_SHARE, PolicyDocument, Preemption
 from ganger.model.queue import DEFAULT, ROOT, Queue
+from ganger.model.units import MINUTE_MS
 from ganger.model.views.policy_views import PolicyChange
 from ganger.spec.schema import build, by_key, model_of, to_mapping
 from ganger.spec.spec_document import Document, Loc, SpecProblem, format_location, quote, read_mapping
@@ -64,8 +73,13 @@ def check_fits(draft: Draft, state: State) -> PolicyDocument:
     Raise RequestError (bad_policy) for a type of GPU that no node has, or a level of the network that no node is in,
     unless the policy in force names it too.
     """
-    gpu_types = {gpu_type for gpu_type in state.nodes.attributes.gpu_types if gpu_type}
-    if problems := [*_missing_types(draft.document, state, gpu_types), *_missing_labels(draft.document, state)]:
+    document, gpu_types = draft.document, {gpu_type for gpu_type in state.nodes.attributes.gpu_types if gpu_type}
+    missing = (
+        _missing_types(document, state, gpu_types),
+        _missing_labels(document, state),
+        _missing_level(document, state),
+    )
+    if problems := [problem for group in missing for problem in group]:
         raise _bad_policy(draft.source.error_for(problems))
     return draft.document
 
@@ -138,6 +152,13 @@ def _draft(source: Document) -> Draft:
     return Draft(document, source)
 
 
+def _contradicting_preemption(rules: Preemption) -> Iterator[SpecProblem]:
+    """Yield what one rule of preemption gives and another one takes back."""
+    if (rules.reclaim, rules.priority) == (FAIR_SHARE, ALL):
+        message = "with reclaim: fair_share jobs would be preempted in turn: write queue or none"
+        yield SpecProblem(("preemption", "priority"), f"preemption.priority: {ALL}: {message}")
+
+
 def _completed(document: PolicyDocument) -> PolicyDocument:
     """Return the document with the queues root and default, and with types of GPUs in lower-case."""
     queues = {ROOT: Queue(name=ROOT, parent=None), DEFAULT: Queue(name=DEFAULT), **document.queues}
@@ -187,6 +208,9 @@ def _contradictions(document: PolicyDocument, data: dict[str, Any]) -> Iterator[
             path = ("pools", index, "name")
             yield SpecProblem(path, f"{format_location(path)}: {quote(name)} is used twice: choose another name")
     yield from _duplicate_levels(document)
+    yield from _contradicting_preemption(document.preemption)
+    if document.defrag.every_ms is not None and document.defrag.every_ms < MINUTE_MS:
+        yield SpecProblem(("defrag", "every"), "defrag.every: each search is an event of the log: write 1m or more")
 
 
 def _duplicate_levels(document: PolicyDocument) -> Iterator[SpecProblem]:
@@ -240,11 +264,10 @@ def _overcommitted(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
 
 
 def _amount_path(resource: str) -> tuple[str, ...]:
-    return (
-        ("gpu_types", resource.removeprefix(GPU_TYPE_PREFIX))
-        if resource.startswith(GPU_TYPE_PREFIX)
-        else (_KEYS[resource],)
-    )
+    for prefix, key in ((GPU_TYPE_PREFIX, "gpu_types"), (EXTENDED_PREFIX, "extended")):
+        if resource.startswith(prefix):
+            return key, resource.removeprefix(prefix)
+    return (_KEYS[resource],)
 
 
 def _missing_labels(document: PolicyDocument, state: State) -> Iterator[SpecProblem]:
@@ -257,6 +280,16 @@ def _missing_labels(document: PolicyDocument, state: State) -> Iterator[SpecProb
             path = ("topology", index, "labels")
             hint = next(filter(None, (did_you_mean(key, keys) for key in level.labels)), "")
             yield SpecProblem(path, f"{format_location(path)}: no node has a label {' or '.join(level.labels)}{hint}")
+
+
+def _missing_level(document: PolicyDocument, state: State) -> Iterator[SpecProblem]:
+    """Yield the level in which room is made if the network has no such level."""
+    levels = [level.name for level in document.topology] or state.nodes.topology.levels
+    level = document.defrag.level
+    if state.nodes.nodes and level is not None and level not in (state.document.defrag.level, *levels):
+        known = f"levels here: {', '.join(levels) or 'none'}"
+        message = f"defrag.level: the network has no level {level}; {known}{did_you_mean(level, levels)}"
+        yield SpecProblem(("defrag", "level"), message)
 
 
 def _missing_types(document: PolicyDocument, state: State, gpu_types: Iterable[str]) -> Iterator[SpecProblem]:

@@ -5,7 +5,15 @@ They are never errors: nodes come and go, and a guarantee may be set before its 
 
 from collections.abc import Iterator
 
-from ganger.core.queues.quota import GPU_TYPE_PREFIX, RESOURCES, QueueTree, nominal, resource_label, resource_scale
+from ganger.core.queues.quota import QueueTree
+from ganger.core.queues.quota_figures import (
+    EXTENDED_PREFIX,
+    GPU_TYPE_PREFIX,
+    RESOURCES,
+    nominal,
+    resource_label,
+    resource_scale,
+)
 from ganger.core.state.state import State
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
@@ -25,6 +33,8 @@ def warnings(state: State, document: PolicyDocument) -> tuple[PolicyWarning, ...
     totals = dict(zip(RESOURCES, sums, strict=True))
     for gpu_type, gpus in zip(nodes.attributes.gpu_types, nodes.total.gpus.tolist(), strict=True):
         totals[GPU_TYPE_PREFIX + gpu_type] = totals.get(GPU_TYPE_PREFIX + gpu_type, 0) + gpus
+    for name, amounts in nodes.extended.total.items():
+        totals[EXTENDED_PREFIX + name] = int(amounts.sum())
     tree = state.tree_with(document.queues.values())
     return tuple(
         warning
@@ -58,6 +68,8 @@ def _warning(subject: str, queue: Queue, resource: str, amounts: tuple[int, int]
     unit = {RESOURCES[1]: " CPUs", RESOURCES[2]: " of memory"}.get(resource, " GPUs")
     if resource.startswith(GPU_TYPE_PREFIX):
         unit = f" {resource.removeprefix(GPU_TYPE_PREFIX)} GPUs"
+    elif resource.startswith(EXTENDED_PREFIX):
+        unit = f" {resource.removeprefix(EXTENDED_PREFIX)}"
     message = (
         f"{subject} guaranteed {_amount(resource, guaranteed)}{unit}, and all nodes have {_amount(resource, total)}"
     )

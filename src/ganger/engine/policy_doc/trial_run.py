@@ -66,7 +66,7 @@ def _allocation_reason(state: State, gang: Gang, tree: QueueTree) -> str | None:
     """Return why a gang holds more than its queue may use, such as GPUs of a type that it did not name."""
     if gang.id not in state.allocations or gang.attempt.start is None:
         return None
-    amounts = tree.taken(gang.shape, gang.attempt.start.shares, state.type_of)
+    amounts = tree.taken(gang.shape, gang.attempt.shares, state.type_of)
     return over_quota(tree, gang.queue, amounts, "holds")
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.nodes.largest_gangs import largest_gangs
 from ganger.core.nodes.topology import Ints, slice_sums
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import need
@@ -48,6 +49,7 @@ def overview(state: State, now_ms: int, policy: Policy, order: Order = "policy")
         next=tuple(
             _next_in_policy_order(state, now_ms, policy) if order == "policy" else _next_in_order(state, now_ms, order)
         ),
+        fragmentation=largest_gangs(table),
     )
 
 

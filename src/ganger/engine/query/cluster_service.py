@@ -6,17 +6,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from ganger.core.explain.defrag_plan import defrag_plan
 from ganger.core.explain.max_fit import SizeRequest, largest_sizes
 from ganger.core.fold.fold import refusal
-from ganger.core.queues.quota import normalize_gpu_types
+from ganger.core.preemption.consolidation import Consolidation
+from ganger.core.queues.quota_figures import normalize_gpu_types
 from ganger.engine.loop import Loop
 from ganger.engine.query.cluster_overview import overview
 from ganger.engine.query.listing_rows import node_rows, queue_rows
+from ganger.engine.query.live_usage import LiveUsage
 from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.submit.quota_check import contradicts, invalid_figure, nearest
 from ganger.errors import RequestError
 from ganger.model.cluster import NodeState
+from ganger.model.decision import Move
 from ganger.model.event import (
+    DefragRequested,
     MaintenanceCleared,
     MaintenanceSet,
     NodeCordoned,
@@ -26,11 +31,14 @@ from ganger.model.event import (
     QueueDeleted,
     QueueSet,
 )
-from ganger.model.job import Job, JobSpec, Limits, Origin
+from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job_sections.retry_spec import Limits
+from ganger.model.node_health.health_event import NodeReturnRequested
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS, SECOND_MS, format_duration
-from ganger.model.views.overview import Order, Overview, Sizes
-from ganger.model.views.service_views import MaintenanceRow, NodeRow, QueueRow
+from ganger.model.views.overview import DefragPlan, Order, Overview, Sizes
+from ganger.model.views.queue_views import QueueRow
+from ganger.model.views.service_views import MaintenanceRow, NodeRow
 from ganger.ports import Backend, NotSupported
 
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
@@ -45,6 +53,7 @@ class ClusterService:
     """The service's methods for queues and nodes. Safe from any thread."""
 
     _trial_replica: TrialReplica
+    live_usage: LiveUsage
     _is_administrator = True
 
     def __init__(self, loop: Loop, backend: Backend, user: str) -> None:
@@ -54,7 +63,8 @@ class ClusterService:
     def overview(self, order: Order = "policy") -> Overview:
         """Return the overview of the cluster and its queues, with pending jobs in that order."""
         with self._trial_replica.state() as (state, now_ms):
-            return overview(state, now_ms, self._loop.policy, order)
+            result = overview(state, now_ms, self._loop.policy, order)
+            return replace(result, queues=tuple(self.live_usage.with_idle_jobs(result.queues, state)))
 
     def sizes(self, queue: str, request: SizeRequest, time_ms: int | None = None, user: str | None = None) -> Sizes:
         """Return the largest gangs that would start now in a queue, for `user`, by default the server's.
@@ -69,10 +79,48 @@ class ClusterService:
             request = replace(request, is_administrator=self._is_administrator)
             return largest_sizes(state, job, request, now_ms, self._loop.policy)
 
+    def defrag(self, level: str | None = None, budget_ms: int | None = None) -> DefragPlan:
+        """Return the moves of running jobs after which a larger one fits, in one domain of a level (default: lowest).
+
+        They waste no more GPU time than the budget. Raise RequestError (no_such_level).
+        """
+        return self._plan_defrag(level, budget_ms)[0]
+
+    def apply_defrag(
+        self, level: str | None = None, budget_ms: int | None = None, user: str | None = None
+    ) -> DefragPlan:
+        """Carry out the moves that `defrag` returns for `user`, by default the server's: all or none; return them.
+
+        Raise RequestError (no_such_level; conflict: the cluster has changed meanwhile).
+        """
+        plan, found = self._plan_defrag(level, budget_ms)
+        if found is None:
+            return plan
+        moves = tuple(
+            Move(gang=move.gang.id, generation=move.gang.attempt.generation, shares=move.shares) for move in found.moves
+        )
+        event = DefragRequested(moves=moves, gang=found.goal.id, by=user or self._user)
+        self._loop.ask(event)
+        with self._loop.view() as state:
+            moving = [name for move in moves if (name := move.gang) in state.gangs and state.gangs[name].attempt.target]
+        if not moving:
+            message = "nothing was moved: the cluster has changed meanwhile"
+            raise RequestError("conflict", message, "see what is possible now: ganger defrag", 409)
+        return plan
+
+    def _plan_defrag(self, level: str | None, budget_ms: int | None) -> tuple[DefragPlan, Consolidation | None]:
+        with self._trial_replica.state() as (state, now_ms):
+            levels = state.nodes.topology.levels
+            if level is not None and level not in levels:
+                message = f"the network has no level {level}; levels here, outermost first: {', '.join(levels)}"
+                raise RequestError("no_such_level", message, nearest(level, levels) or "ganger node")
+            lowest = levels[-1] if levels else ""
+            return defrag_plan(state, lowest if level is None else level, budget_ms, now_ms, self._loop.policy)
+
     def queues(self) -> list[QueueRow]:
         """Return every queue, parents first."""
         with self._loop.view() as state:
-            return queue_rows(state)
+            return self.live_usage.with_idle_jobs(queue_rows(state), state)
 
     def queue(self, name: str) -> QueueRow:
         """Return one queue. Raise RequestError (no_such_queue, 404)."""
@@ -87,8 +135,9 @@ class ClusterService:
         Raise RequestError (bad_queue): an invalid name or amount, no such parent, a cycle, more guaranteed below it
         than it has, an unknown type of GPU.
         """
-        queue = normalize_gpu_types(queue)
         with self._loop.view() as state:
+            present = state.tree.queues[state.tree.index[queue.name]] if queue.name in state.tree.index else queue
+            queue = normalize_gpu_types(replace(queue, idle=present.idle))  # only a policy document sets it
             reason = invalid_figure(queue) or refusal(state, QueueSet(queue=queue)) or contradicts(state, queue)
         if reason:
             raise RequestError("bad_queue", reason, "list the queues: ganger queue")
@@ -199,11 +248,18 @@ class ClusterService:
         return self._wait_for_node(name, lost=True)
 
     def return_node(self, name: str) -> NodeRow:
-        """Bring back a node that was made to fail; a cordoned one stays cordoned.
+        """Bring back a node: test one that is out of service because of its health, restore one that was made to fail.
 
-        Raise RequestError (no_such_node, 404; conflict where nodes are not ganger's own).
+        A cordoned one stays cordoned. Raise RequestError (no_such_node, 404; conflict where nodes are not ganger's own,
+        or while the node is repaired).
         """
-        if self._node(name).state in LOST:
+        row = self._node(name)
+        with self._loop.view() as state:
+            is_out = name in state.health.out
+        if is_out:
+            self._loop.ask(NodeReturnRequested(node=name, by=self._user))
+            return self._node(name)
+        if row.state in LOST:
             with _not_supported_as_conflict():
                 self._backend.return_node(name)
         return self._wait_for_node(name, lost=False)

@@ -6,24 +6,36 @@ from ganger.core.failure.attribution import attribute
 from ganger.core.failure.retry import GivenUp
 from ganger.core.fold.fold_cluster import ClusterEvent
 from ganger.core.state.gang import Gang
+from ganger.engine.query.health_text import health_decision_text, health_event_text
 from ganger.model import event as e
+from ganger.model.cluster import Node
 from ganger.model.decision import (
     Cause,
     Decision,
+    Defragmented,
     Expect,
     PreemptionRule,
     ReservationCause,
     ReservedStart,
+    SpareNodes,
     Start,
     Stop,
     Wait,
 )
 from ganger.model.evidence import FlawedCheckpoint, RuleMatch, StepWork
+from ganger.model.idle.idle_event import Idle, IdleStep
+from ganger.model.idle.idle_rules import STOP, SUSPEND
 from ganger.model.job import shell_quoted_id
+from ganger.model.node_health import health_event as h
+from ganger.model.node_health.health_decision import ActOnNode, GroupFaults, OpenHealthBreaker
 from ganger.model.pending_reason import sentence as reason_text
-from ganger.model.units import format_duration
+from ganger.model.units import format_bytes, format_cpu, format_duration
+from ganger.model.watch import watch_event as w
+from ganger.model.watch.watch_rules import Finding
 
 MAX_NAMES = 4
+SHOWN_SAVE_MS = 1_000
+"""Time of a save from which on it is shown."""
 MAX_LINE_CHARACTERS = 200
 """Maximum number of characters of a log line in a sentence."""
 
@@ -37,6 +49,8 @@ CAUSES: dict[Cause, str] = {
     Cause.NAMESPACE_QUOTA: "a quota of its namespace is used up",
     Cause.WEBHOOK_UNREACHABLE: "an admission webhook for its pods cannot be reached",
     Cause.VOLUME_UNAVAILABLE: "a volume of it cannot be used there",
+    Cause.DEVICES_UNAVAILABLE: "its devices cannot be had there now",
+    Cause.PREFLIGHT_FAILED: "a node failed the test before the start",
     Cause.LAUNCHER_LOST: "its launcher was lost",
     Cause.NODE_LOST: "a node was lost",
     Cause.USER: "it was asked to end",
@@ -46,6 +60,14 @@ CAUSES: dict[Cause, str] = {
     Cause.SUSPENDED: "it is suspended",
     Cause.DRAINED: "its node is drained",
     Cause.NODE_PREEMPTED: "its node is preempted",
+    Cause.EVICTED: "it is evicted from its node",
+    Cause.RESIZED: "it is resized",
+    Cause.MOVED: "it is moved to other nodes",
+    Cause.ROLLED_BACK: "it returns to an older checkpoint",
+    Cause.DIVERGED: "the loss watch found that its loss diverged",
+    Cause.STALLED: "the loss watch found that its training stalled",
+    Cause.IDLE_SUSPEND: "it is suspended: it was idle for the window of its queue",
+    Cause.IDLE_STOP: "it was idle for the window of its queue",
     Cause.DONE: "its remaining processes are not needed",
     Cause.DEPENDENCY: "a dependency can no longer be satisfied",
 }
@@ -53,7 +75,10 @@ CAUSES: dict[Cause, str] = {
 PREEMPTION_RULES: dict[PreemptionRule, str] = {
     PreemptionRule.ORDER: "which comes first in the queue order",
     PreemptionRule.GUARANTEE: "whose queue takes back what it is guaranteed",
+    PreemptionRule.FAIR_SHARE: "whose queue has less than its fair share",
     PreemptionRule.PRIORITY: "which has a higher priority",
+    PreemptionRule.SURPLUS: "which needs nodes that it holds beyond its minimum",
+    PreemptionRule.SPARE: "which lent it spare nodes",
 }
 
 RESERVATION_CAUSES: dict[ReservationCause, str] = {
@@ -69,6 +94,7 @@ RESERVATION_CAUSES: dict[ReservationCause, str] = {
     ReservationCause.GUARANTEE: "a job of a queue within its guarantee takes precedence: its own queue exceeds its own",
 }
 
+_OF_NO_JOB = Wait | Defragmented | ActOnNode | GroupFaults | OpenHealthBreaker
 _ClusterEvent = ClusterEvent | e.ServerStarted | e.Unreadable | e.PolicySet
 
 
@@ -78,8 +104,18 @@ def sentence(event: e.Event) -> str:
         case e.Submitted(job=job):
             times = f"{len(job.spec.array.indices)} times " if job.spec.array else ""
             return f"{job.user} submitted {job.id} to queue {job.spec.queue}: {times}{job.spec.shape}"
-        case e.StopRequested() | e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
+        case (
+            e.StopRequested()
+            | e.SuspendRequested()
+            | e.ResumeRequested()
+            | e.PriorityChanged()
+            | e.ScaleRequested()
+            | w.RollbackRequested()
+        ):
             return _request_text(event)
+        case e.DefragRequested(moves=moves, gang=gang, by=by):
+            room = f" to make room for {gang}" if gang else ""
+            return f"{by or 'someone'} asked to move {_name_list(tuple(move.gang for move in moves))}{room}"
         case e.Deleted(gang=gang, by=by):
             return f"{by or 'someone'} deleted {gang}"
         case e.NodesRestricted(gang=gang, required=required):
@@ -90,10 +126,20 @@ def sentence(event: e.Event) -> str:
             return "; ".join(_decision_text(decision) for decision in plan.decisions) or "nothing to decide"
         case e.Failed():
             return _failed_text(event)
-        case e.Resumed() | e.Slow() | e.Quiet() | e.CodeEdited():
+        case e.Resumed() | e.CopyDropped() | e.Slow() | e.Quiet() | e.CodeEdited() | w.Anomaly() | Idle():
             return _progress_text(event)
-        case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Cleared():
+        case e.Started() | e.Progressed() | e.Checkpointed() | e.Evicted() | e.Finished() | e.Done() | e.Cleared():
             return _fact_text(event)
+        case (
+            h.NodeFaulty()
+            | h.RepairEnded()
+            | h.NodesMeasured()
+            | h.RepairRequested()
+            | h.NodeReturnRequested()
+            | h.NodeRetired()
+            | h.BreakerReset()
+        ):
+            return health_event_text(event)
         case _:
             return _cluster_text(event)
 
@@ -104,7 +150,7 @@ def job_of(event: e.Event) -> str | None:
         case e.Submitted(job=job):
             return job.id
         case e.Decided(plan=plan):
-            gangs = {decision.gang for decision in plan.decisions if not isinstance(decision, Wait)}
+            gangs = {decision.gang for decision in plan.decisions if not isinstance(decision, _OF_NO_JOB)}
             return gangs.pop() if len(gangs) == 1 else None
         case _:
             gang: str | None = getattr(event, "gang", None)
@@ -112,7 +158,12 @@ def job_of(event: e.Event) -> str | None:
 
 
 def stop_text(stop: Stop) -> str:
-    """Return why a generation is stopped; the node that is drained or preempted, or the job that is put first."""
+    """Return why a generation is stopped; the node that it leaves, or the job that is put first."""
+    if stop.rule is PreemptionRule.SURPLUS:
+        return f"it is resized for {stop.preemptor}, {PREEMPTION_RULES[stop.rule]}"
+    if stop.rule is PreemptionRule.SPARE:
+        why = f"which lost {stop.node}" if stop.node else "which does not hold them any more"
+        return f"its nodes were lent by {stop.preemptor}, {why}"
     if stop.rule is not None:
         return f"it was preempted for {stop.preemptor}, {PREEMPTION_RULES[stop.rule]}"
     return CAUSES[stop.cause].replace("its node", f"its node {stop.node}") if stop.node else CAUSES[stop.cause]
@@ -199,7 +250,7 @@ def killed_text(killed: tuple[int, ...], grace_ms: int) -> str:
     return f"; {subject} did not end {until}: killed"
 
 
-def _request_text(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> str:
+def _request_text(event: e.ChangeRequest) -> str:
     author = event.by or "someone"
     match event:
         case e.StopRequested(gang=gang):
@@ -210,9 +261,13 @@ def _request_text(event: e.StopRequested | e.SuspendRequested | e.ResumeRequeste
             return f"{author} resumed {gang}"
         case e.PriorityChanged(gang=gang, priority=priority):
             return f"{author} set the priority of {gang} to {priority}"
+        case e.ScaleRequested(gang=gang, nodes=nodes):
+            return f"{author} scaled {gang} to {nodes}"
+        case w.RollbackRequested(gang=gang, step=step):
+            return f"{author} asked {gang} to return to its newest checkpoint until step {step}"
 
 
-def _fact_text(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done | e.Cleared) -> str:
+def _fact_text(event: e.Started | e.Progressed | e.Checkpointed | e.Evicted | e.Finished | e.Done | e.Cleared) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Started(nodes=nodes):
@@ -220,21 +275,26 @@ def _fact_text(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e
         case e.Progressed(step=step):
             return f"{attempt} has completed step {step}"
         case e.Checkpointed(step=step):
-            return f"{attempt} saved a checkpoint of step {step}"
+            took = f" in {format_duration(event.took_ms)}" if event.took_ms >= SHOWN_SAVE_MS else ""
+            return f"{attempt} saved a checkpoint of step {step}{took}"
         case e.Finished(nodes=nodes):
             return f"{attempt} finished on {_name_list(nodes)}"
+        case e.Evicted(node=node, notice_ms=notice_ms):
+            return f"{attempt} is evicted from {node} in {format_duration(notice_ms)}: its pod, or the node, is to end"
         case e.Done():
             return f"{attempt} is done: the processes that decide its end have finished"
         case e.Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):
             return f"nothing of {attempt} is left on {_name_list(nodes)}" + killed_text(killed, grace_ms)
 
 
-def _progress_text(event: e.Resumed | e.Slow | e.Quiet | e.CodeEdited) -> str:
+def _progress_text(event: e.ProgressFact) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Resumed(step=step):
             action = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
             return "; ".join((f"{attempt} {action}", *skipped_texts(event.skipped)))
+        case e.CopyDropped():
+            return f"{event.gang} (attempt {event.generation}): {dropped_copy_text(event)}"
         case e.CodeEdited(directory=directory, files=files, more=more):
             names = ", ".join(files) + (f" and {more} more" if more else "")
             kept = "with --code . (code: .) a job keeps a copy of the code of its submission"
@@ -249,12 +309,50 @@ def _progress_text(event: e.Resumed | e.Slow | e.Quiet | e.CodeEdited) -> str:
             if places:
                 detail += f"; {places}"
             return f"{attempt} {detail}; ganger logs {shell_quoted_id(gang)} --stacks shows where its ranks are"
+        case w.Anomaly():
+            return f"{attempt}: {anomaly_text(event)}"
+        case Idle():
+            return f"{attempt} {idle_text(event)}"
         case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
             subject = f"rank {rank} of {attempt} on {node}"
             if event.work is not None and event.peers_work is not None:
                 return f"{subject} computes while the others wait: {_work_text(event.work, event.peers_work, step_ms)}"
             durations = f"{format_duration(step_ms)} a step where the others take {format_duration(peers_ms)}"
             return f"{subject} is slow: {durations}"
+
+
+def idle_text(event: Idle) -> str:
+    """Return what follows for a job without activity."""
+    what = {SUSPEND: "suspended", STOP: "stopped"}[event.action]
+    lasted, left = format_duration(event.idle_ms), format_duration(event.left_ms)
+    match event.step:
+        case IdleStep.WARNED:
+            return f"has had no GPU, CPU or session activity for {lasted}: it will be {what} in {left}"
+        case IdleStep.ACTIVE:
+            return f"is not idle any more, after {lasted}: it will not be {what}"
+        case IdleStep.ENDED:
+            return f"was idle for {lasted}: it is {what}"
+
+
+def anomaly_text(event: w.Anomaly) -> str:
+    """Return what the loss watch found."""
+    step, value, usual = event.step, event.value or 0, event.usual or 0
+    match event.finding:
+        case Finding.NAN:
+            before = "" if event.usual is None else f"; it was {usual:.4g} before"
+            return f"the loss of step {step} is not a finite number{before}"
+        case Finding.SPIKE:
+            return f"the loss spikes from step {step} on: {value:.4g}, where it usually is {usual:.4g}"
+        case Finding.STALL:
+            return f"the loss has not fallen below {usual:.4g} in {event.lasted} reports until step {step}: {value:.4g}"
+        case Finding.SLOW:
+            durations = f"{format_duration(int(value))}, where they usually take {format_duration(int(usual))}"
+            return f"steps are slow from step {step} on: {durations}"
+
+
+def dropped_copy_text(event: e.CopyDropped) -> str:
+    """Return which checkpoint another node has no copy of, and why."""
+    return f"the checkpoint of step {event.step} on {event.node} was not copied to {event.peer}: {event.reason}"
 
 
 def _work_text(work: StepWork, peers: StepWork, step_ms: int) -> str:
@@ -274,14 +372,8 @@ def _cluster_text(event: _ClusterEvent) -> str:
     match event:
         case e.ServerStarted(version=version):
             return f"a server took over (ganger {version})"
-        case e.NodesListed(nodes=nodes):
-            gpus = sum(node.gpus for node in nodes)
-            count = "there is 1 node" if len(nodes) == 1 else f"there are {len(nodes)} nodes"
-            text = (
-                f"{count} with {gpus} GPU{'' if gpus == 1 else 's'}: {_name_list(tuple(node.name for node in nodes))}"
-            )
-            unready = tuple(node.name for node in nodes if node.unready)
-            return f"{text}; not ready: {_name_list(unready)}" if unready else text
+        case e.NodesListed() | e.NodeChanged():
+            return _nodes_text(event)
         case e.Unreadable(event_kind=kind, reason=reason):
             return f"an event ({kind}) was set aside: {reason}"
         case e.NodeLost(node=node, detail=detail):
@@ -320,24 +412,69 @@ def _decision_text(decision: Decision) -> str:
     match decision:
         case Start(gang=gang, generation=generation, skipped=skipped):
             skips = f"; it skips checkpoints that attempts failed on: {_step_list(skipped)}" if skipped else ""
-            return f"{gang} starts (attempt {generation}) on {_name_list(decision.nodes)}{skips}"
+            skips += f"; it returns to step {decision.rollback.step} or before" if decision.rollback else ""
+            spares = tuple(share.node for share in decision.spares)
+            beside = f", with {_name_list(spares)} as spare{'s' * (len(spares) > 1)}" if spares else ""
+            lent = f", lent by {_name_list(tuple(dict.fromkeys(decision.lenders)))}" if decision.lenders else ""
+            return f"{gang} starts (attempt {generation}) on {_name_list(decision.nodes)}{lent}{beside}{skips}"
+        case Stop(gang=gang, notice_ms=notice_ms, shares=shares, cause=Cause.RESIZED) if shares:
+            notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
+            cause = f" for {decision.preemptor}, {PREEMPTION_RULES[decision.rule]}" if decision.rule else ""
+            names = tuple(dict.fromkeys(share.node for share in shares))
+            ranks = sum(len(share.ranks) for share in shares)
+            size = f"{ranks} processes on " if any(share.part for share in shares) else ""
+            size += f"{len(names)} node{'s' * (len(names) > 1)}"
+            return f"{gang} is resized to {size} ({_name_list(names)}){notice}{cause}"
         case Stop(gang=gang, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             unsaved = f"; {format_duration(decision.unsaved_ms)} of work is not saved" if decision.unsaved_ms else ""
-            return f"{gang} is stopped{notice}: {stop_text(decision)}{unsaved}"
+            next_nodes = tuple(share.node for share in decision.shares)
+            onward = f"; it starts again on {_name_list(next_nodes)}" if next_nodes else ""
+            return f"{gang} is stopped{notice}: {stop_text(decision)}{unsaved}{onward}"
         case ReservedStart(gang=gang, start_ms=None, cause=cause):
             return f"{gang} lost its reserved start: {RESERVATION_CAUSES[cause]}"
         case ReservedStart(gang=gang, nodes=nodes, cause=cause):
             return f"{gang} has a reserved start on {_name_list(nodes)}: {RESERVATION_CAUSES[cause]}"
+        case SpareNodes():
+            return _spares_text(decision)
         case Expect(gang=gang, run_ms=run_ms):
             return f"{gang} runs longer than predicted: a run time of {format_duration(run_ms)} is expected now"
+        case Defragmented(gangs=gangs):
+            return f"looked for jobs to move so that a larger one fits: {_name_list(gangs) or 'none'}"
+        case ActOnNode() | GroupFaults() | OpenHealthBreaker():
+            return health_decision_text(decision)
         case Wait():
             queue, user, *_ = decision.gang_class.split("/")
             return f"jobs of {user} in queue {queue}: {reason_text(decision.reason)}"
 
 
+def _spares_text(decision: SpareNodes) -> str:
+    """Return which spares a job has lost, and which it has now."""
+    names = tuple(share.node for share in decision.shares)
+    spares = f"{_name_list(names)} as spare{'s' * (len(names) > 1)}" if names else "no spare"
+    lost = f"lost its spare{'s' * (len(decision.lost) > 1)} {_name_list(decision.lost)}, and " if decision.lost else ""
+    return f"{decision.gang} {lost}has {spares} now"
+
+
 def _step_list(steps: tuple[int, ...]) -> str:
     return f"step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
+
+
+def _nodes_text(event: e.NodesListed | e.NodeChanged) -> str:
+    if isinstance(event, e.NodeChanged):
+        node = event.listed
+        return f"node {node.name} {f'is not ready: {node.unready}' if node.unready else _left_for_jobs(node)}"
+    names = tuple(node.name for node in event.nodes)
+    gpus = sum(node.gpus for node in event.nodes)
+    count = "there is 1 node" if len(names) == 1 else f"there are {len(names)} nodes"
+    text = f"{count} with {gpus} GPU{'' if gpus == 1 else 's'}: {_name_list(names)}"
+    unready = tuple(node.name for node in event.nodes if node.unready)
+    return f"{text}; not ready: {_name_list(unready)}" if unready else text
+
+
+def _left_for_jobs(node: Node) -> str:
+    gpus = f", {node.gpus - len(node.foreign)} of {node.gpus} GPUs" if node.gpus else ""
+    return f"has {format_cpu(node.cpu_milli)} CPU, {format_bytes(node.memory_bytes)} of memory{gpus} for jobs"
 
 
 def _name_list(names: tuple[str, ...]) -> str:

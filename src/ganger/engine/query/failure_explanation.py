@@ -10,22 +10,26 @@ from ganger.core.failure.signatures import MEMORY_TYPES
 from ganger.engine.query.event_text import past_participle, sentence
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Stamped
+from ganger.model.idle.idle_event import Idle
 from ganger.model.job import GangState, shell_quoted_id
 from ganger.model.units import format_duration
+from ganger.model.views.incident_views import Incident
 from ganger.model.views.service_views import AttemptView, Explanation, JobRow
 
-NOTED: Final = ("failed", "quiet", "slow", "code_edited")
+NOTED: Final = ("failed", "quiet", "slow", "anomaly", "idle", "code_edited")
 """Kinds of events that explain how a running job is doing."""
 RANK_UNSET: Final = "environment variable RANK expected, but not set"
-"""What `init_process_group` of torch says in a process whose rank nothing has set."""
+"""Message of `init_process_group` of torch in a process whose rank nothing has set."""
 LIBRARY: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3")
 """Files that are not the user's to correct."""
 MAX_ATTEMPTS: Final = 5
 MAX_NOTES: Final = 3
 
 
-def explain_ended(row: JobRow, attempts: Sequence[AttemptView], failures: Sequence[Stamped]) -> Explanation:
-    """Explain an ended job by its attempts, and its `failed` events, oldest first."""
+def explain_ended(
+    row: JobRow, attempts: Sequence[AttemptView], failures: Sequence[Stamped], incidents: Sequence[Incident] = ()
+) -> Explanation:
+    """Explain an ended job by its attempts, its `failed` events, oldest first, and its incidents, newest first."""
     if row.state != GangState.FAILED or row.elements is not None:
         reason = f": {row.sentence}" if row.state != GangState.SUCCEEDED and row.sentence else ""
         return Explanation(
@@ -39,14 +43,18 @@ def explain_ended(row: JobRow, attempts: Sequence[AttemptView], failures: Sequen
         job=row.id,
         state=row.state,
         sentence=f"{row.id} has failed: {row.sentence}",
-        domains=tuple(_attempt_lines(attempts)),
+        domains=(*_attempt_lines(attempts), *_incident_lines(incidents)),
         advice=tuple(_advice(shell_quoted_id(row.id), newest)) if isinstance(newest, Failed) else (),
     )
 
 
-def with_notes(explanation: Explanation, rows: Sequence[Stamped]) -> Explanation:
-    """Return the explanation of a running job with the newest of its `NOTED` events."""
-    notes = tuple(sentence(row.event) for row in rows[-MAX_NOTES:])
+def with_notes(explanation: Explanation, rows: Sequence[Stamped], idle: Idle | None = None) -> Explanation:
+    """Return the explanation of a running job with the newest of its `NOTED` events.
+
+    idle: what follows as of now if it stays idle, in place of what its warnings said.
+    """
+    events = [row.event for row in rows if idle is None or not isinstance(row.event, Idle)]
+    notes = map(sentence, [*events[-MAX_NOTES:], *([idle] if idle is not None else [])])
     return replace(explanation, domains=(*explanation.domains, *notes))
 
 
@@ -65,6 +73,13 @@ def _attempt_lines(attempts: Sequence[AttemptView]) -> Iterator[str]:
         lasted = attempt.started_ms is not None and attempt.ended_ms is not None
         duration = format_duration((attempt.ended_ms or 0) - (attempt.started_ms or 0)) if lasted else "no time"
         yield f"attempt {attempt.generation} {attempt.outcome} after {duration}: {attempt.sentence}"
+
+
+def _incident_lines(incidents: Sequence[Incident]) -> Iterator[str]:
+    """Iterate over a line for each failure that a fault of a device explains, oldest first."""
+    for incident in reversed(incidents[:MAX_ATTEMPTS]):
+        if incident.device:
+            yield f"attempt {incident.generation}: {incident.title or 'fault of a node'}: {incident.sentence}"
 
 
 def _advice(name: str, failed: Failed) -> Iterator[str]:

@@ -6,19 +6,29 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.core.failure.attribution import Blame, attribute
-from ganger.core.fold.fold_attempt import GenerationEvent
+from ganger.core.fold.fold_attempt import NO_EXIT_RECORD
 from ganger.core.state.gang import Gang
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.query.event_text import CAUSES, failure_text, killed_text, skipped_texts, stop_text
+from ganger.engine.query.event_text import (
+    CAUSES,
+    dropped_copy_text,
+    failure_text,
+    killed_text,
+    skipped_texts,
+    stop_text,
+)
 from ganger.model.decision import UNADMITTED, Cause, Start, Stop
 from ganger.model.event import (
     Checkpointed,
     Cleared,
     CodeEdited,
+    CopyDropped,
     Decided,
     Done,
+    Evicted,
     Failed,
     Finished,
+    GenerationFact,
     Progressed,
     Quiet,
     Resumed,
@@ -26,8 +36,10 @@ from ganger.model.event import (
     Stamped,
     Started,
 )
+from ganger.model.idle.idle_event import Idle
 from ganger.model.job import GangState
 from ganger.model.views.service_views import AttemptView
+from ganger.model.watch.watch_event import Anomaly
 
 MAX_HISTORIES: Final = 256
 _DECIDED_STOPS: Final = (
@@ -38,6 +50,14 @@ _DECIDED_STOPS: Final = (
     Cause.SUSPENDED,
     Cause.DRAINED,
     Cause.NODE_PREEMPTED,
+    Cause.EVICTED,
+    Cause.RESIZED,
+    Cause.MOVED,
+    Cause.ROLLED_BACK,
+    Cause.DIVERGED,
+    Cause.STALLED,
+    Cause.IDLE_SUSPEND,
+    Cause.IDLE_STOP,
 )
 """Causes of a stop that was decided, rather than of a failure."""
 
@@ -55,11 +75,13 @@ class _Attempt:
     outcome: str = "running"
     sentence: str = ""
     blame: str = ""
+    failure_class: str = ""
     killed: tuple[int, ...] = ()
     grace_ms: int = 0
     is_observed: bool = False
+    dropped_copy: CopyDropped | None = None
 
-    def add(self, event: GenerationEvent, at_ms: int) -> None:
+    def add(self, event: GenerationFact, at_ms: int) -> None:
         """Add an event of this generation."""
         match event:
             case Started(nodes=nodes):
@@ -78,18 +100,38 @@ class _Attempt:
                 self.fail(event)
             case Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):
                 self.killed, self.grace_ms = tuple(sorted((*self.killed, *killed))), max(self.grace_ms, grace_ms)
+                self._leave_unfinished(nodes)
                 self.remaining = [node for node in self.remaining if node not in nodes]
                 if not self.remaining and self.ended_ms is None:
                     self.ended_ms = at_ms
-            case Progressed() | Checkpointed():
-                self.is_observed = True
-            case Slow() | Quiet() | CodeEdited():
+            case Progressed() | Checkpointed() | CopyDropped():
+                self.progress(event)
+            case Slow() | Quiet() | CodeEdited() | Anomaly() | Idle() | Evicted():
                 pass
+
+    def progress(self, event: Progressed | Checkpointed | CopyDropped) -> None:
+        """Note a step or a checkpoint, and whether another node has a copy of the newest one."""
+        self.is_observed = True
+        if isinstance(event, CopyDropped):
+            self.dropped_copy = event
+        elif isinstance(event, Checkpointed) and self.dropped_copy and event.step > self.dropped_copy.step:
+            self.dropped_copy = None
+
+    def _leave_unfinished(self, nodes: tuple[str, ...]) -> None:
+        """Note a failure on a node that is clear without a report of its end, as the state does."""
+        silent = next((node for node in nodes if node in self.remaining and node in self.unfinished), None)
+        if silent is not None and self.outcome == "running":
+            gang, number, cause = self.start.gang, self.start.generation, Cause.LAUNCHER_LOST
+            self.fail(Failed(gang=gang, generation=number, node=silent, cause=cause, detail=NO_EXIT_RECORD))
 
     def fail(self, event: Failed) -> None:
         """Note that a rank or a node of the attempt failed."""
+        from ganger.core.failure.end_diagnosis import diagnose_ends  # tables that take long to load
+
         self.settle("failed", failure_text(event))
-        self.blame = self.blame or attribute(event).blame.value
+        if not self.blame:
+            self.blame = attribute(event).blame.value
+            self.failure_class = diagnose_ends(event).failure_class.name
 
     def stop(self, stop: Stop) -> None:
         """Note that the scheduler decided to stop the attempt."""
@@ -115,10 +157,14 @@ class _Attempt:
             sentence=CAUSES[Cause.NODE_LOST] if vanished else self.sentence + self._killed_text(),
             resumed_step=self.resumed_step,
             blame=Blame.INFRASTRUCTURE.value if vanished else self.blame if self.outcome == "failed" else "",
+            failure_class=("node_lost" if vanished else self.failure_class)
+            if self.outcome == "failed" or vanished
+            else "",
             skipped=self.skipped_checkpoints,
             killed=self.killed,
             observed=self.is_observed or self.resumed_step is not None,
             time_ms=self.start.time_ms,
+            dropped_copy=dropped_copy_text(self.dropped_copy) if self.dropped_copy else "",
         )
 
     def _killed_text(self) -> str:
@@ -154,7 +200,7 @@ class JobHistory:
                 self._add_decisions(event, row.at_ms)
             elif isinstance(event, Failed) and event.cause in UNADMITTED:
                 self._drop_attempt(event.generation)
-            elif isinstance(event, GenerationEvent) and event.generation in self._attempts:
+            elif isinstance(event, GenerationFact) and event.generation in self._attempts:
                 self._attempts[event.generation].add(event, row.at_ms)
 
     def attempts(self, ended_ms: int | None) -> tuple[AttemptView, ...]:
@@ -176,6 +222,8 @@ class JobHistory:
         for decision in event.plan.decisions:
             if isinstance(decision, Start) and decision.gang == self._job:
                 nodes = decision.nodes
+                if decision.rollback and decision.rollback.generation == decision.generation:
+                    self._newest_step = None  # its launcher reports to which one it returns
                 attempt = _Attempt(
                     decision, self._newest_step, not_started=[*nodes], remaining=[*nodes], unfinished=[*nodes]
                 )

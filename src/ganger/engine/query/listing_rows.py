@@ -5,11 +5,13 @@ from dataclasses import asdict
 from ganger.core.explain.explain import own_reason, reason_view
 from ganger.core.nodes.topology import path
 from ganger.core.queue_order.fair_division import fair_gpus
-from ganger.core.queues.quota import UNLIMITED, resource_label, resource_scale
+from ganger.core.queues.quota import UNLIMITED
+from ganger.core.queues.quota_figures import resource_label, resource_scale
 from ganger.core.state.gang import RESTING, Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.job import GangState
-from ganger.model.views.service_views import NodeRow, QueueRow, ReasonView
+from ganger.model.views.queue_views import QueueRow
+from ganger.model.views.service_views import NodeRow, ReasonView
 
 
 def queue_rows(state: State) -> list[QueueRow]:

@@ -127,7 +127,7 @@ def check_log_query(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collecti
     those of the cluster, or (bad_pattern, 409). A future attempt is accepted only if it `may_come`.
     """
     check_attempt(query.generation or query.first or row.generation, row, may_come=may_come)
-    last = spec.processes - 1
+    last = spec.resized(spec.sizes[-1]).processes - 1 if spec.elastic_role else spec.processes - 1
     missing = [rank for rank in query.ranks or () if rank > last]
     if missing:
         has = f"ranks 0 to {last}" if last else "rank 0 alone"

@@ -6,7 +6,6 @@ A job counts with its whole life, also when only its end is in the requested tim
 
 from collections import Counter
 
-from ganger.core.queues.quota import need
 from ganger.core.state.state import State
 from ganger.core.state.time_accounting import AMOUNTS, for_devices, in_gpus, total
 from ganger.engine.eventlog.event_log import EventLog
@@ -29,7 +28,7 @@ def report(state: State, log: EventLog, now_ms: int, query: CostQuery) -> Totals
         states[gang.state] += jobs
         times.append(ledger if jobs == 1 else _times(ledger, jobs))
         if ledger.held_ms:
-            gpu_times.append(for_devices(ledger, need(gang.shape)[0]))
+            gpu_times.append(for_devices(ledger, gang.mean_gpu_milli(now_ms)))
     time, gpu_time = total(times), in_gpus(total(gpu_times))
     return Totals(
         at_ms=now_ms,

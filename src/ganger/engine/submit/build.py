@@ -19,7 +19,7 @@ from ganger.code.code_snapshot import checkout, has_snapshot, snapshot, snapshot
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.start_check import StartRequest
 from ganger.core.state.state import State
-from ganger.engine.submit import quota_check
+from ganger.engine.submit import feasibility, quota_check
 from ganger.engine.submit.command_check import check_checkpoints, check_commands
 from ganger.engine.submit.git_info import git_state
 from ganger.engine.submit.git_repository import fetch
@@ -141,19 +141,45 @@ def source_directory(spec: JobSpec, origin: Origin, home: Home) -> Path:
 def limited(spec: JobSpec, state: State, user: str, *, is_administrator: bool = True) -> JobSpec:
     """Return the spec with its queue's defaults. Raise RequestError when it could never have room."""
     spec = _with_gpu_compute(state.nodes, quota_check.limited(state, spec, is_administrator=is_administrator))
-    request = StartRequest(
-        queue=spec.queue,
-        user=user,
-        shape=spec.shape,
-        time_ms=spec.limits.time_ms,
-    )
-    quota_check.check(state, request, is_administrator=is_administrator)
     quota_check.check_pending(state, spec, user)
-    return spec
+    spared = _with_spares(state, spec)
+    try:
+        quota_check.check(state, _request(spared, user), is_administrator=is_administrator)
+    except RequestError:
+        if spared is spec:
+            raise
+        spared = spec
+        quota_check.check(state, _request(spec, user), is_administrator=is_administrator)
+    return spared
+
+
+def _request(spec: JobSpec, user: str) -> StartRequest:
+    return StartRequest(queue=spec.queue, user=user, shape=spec.shape, time_ms=spec.limits.time_ms)
+
+
+def _with_spares(state: State, spec: JobSpec) -> JobSpec:
+    """Return the spec, or another one with the spares that the policy gives it, if the nodes have room for them.
+
+    Raise RequestError for spares of its own that they have no room for.
+    """
+    rules, shape = state.document.spares, spec.shape
+    if spec.spares and feasibility.impossible_on(state.nodes, shape) is not None:
+        feasibility.check_nodes(state.nodes, replace(shape, nodes=spec.nodes))
+        where = f"one {shape.layout.level}" if shape.layout.required else "the cluster"
+        message = f"{spec.nodes} nodes and {spec.spares} spare are more than {where} has, even if nothing else ran"
+        raise RequestError("too_few_nodes", message, f"submit with fewer spares; {feasibility.SEE_NODES}")
+    is_plain = not (spec.roles or spec.max_nodes or spec.placement.slices or spec.placement.nodes)
+    if spec.spares is not None or rules.from_nodes is None or spec.nodes < rules.from_nodes or not is_plain:
+        return spec
+    spared = replace(spec, spares=rules.count)
+    return spec if feasibility.impossible_on(state.nodes, spared.shape) else spared
 
 
 def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> None:
     """Raise RequestError when the job could never run: no program, no script, a secret that is not set."""
+    if spec.pod is not None or any(role.pod is not None for role in spec.roles.values()):
+        message = "pod: it describes pods of Kubernetes, and this server starts processes on machines"
+        raise RequestError("bad_spec", message, "leave it out here; volumes:, env: and resources: are for both")
     values_of(spec.secrets, submission.secrets, SecretStore(home.secrets))
     for volume in spec.volumes:
         check_directory(volume.path, f"volume {volume.name}:")
@@ -166,7 +192,7 @@ def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> 
             raise RequestError(error.code, detail, "send the directory with the job: --code .") from None
         raise
     if spec.checkpoint and spec.code is None:
-        check_checkpoints(spec.checkpoint.dir, directory)
+        check_checkpoints(spec.checkpoint, directory)
 
 
 def keep(job: Job, submission: Submission, home: Home) -> Job:

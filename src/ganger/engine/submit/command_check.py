@@ -14,6 +14,7 @@ from typing import Any, Final
 from ganger.errors import RequestError
 from ganger.framework_api.launcher_command import RUNNERS
 from ganger.model.job import JobSpec
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.registry import frameworks, plugin_attribute
 from ganger.spec.submission_checks import check_directory
 
@@ -31,9 +32,11 @@ _SHELL: Final = re.compile(r"[;&|`$(]")
 """Characters of a line that does more than start one program."""
 
 
-def check_checkpoints(text: str, directory: Path) -> None:
+def check_checkpoints(checkpoint: Checkpoint, directory: Path) -> None:
     """Raise RequestError when a job in `directory` could not keep its checkpoints at their path."""
-    path = directory / text
+    if overlap := checkpoint.overlap(str(directory)):
+        raise RequestError("bad_spec", f"checkpoint.local: {overlap}", "or leave local out")
+    path = directory / checkpoint.dir
     existing = path
     while not os.path.lexists(existing):
         existing = existing.parent

@@ -12,15 +12,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.failure import rollback
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
 from ganger.core.placement.topology_packing import largest_domain_room
+from ganger.core.state.gang import Gang
 from ganger.errors import RequestError
 from ganger.model.affinity import Expression, Operator, Term
+from ganger.model.job import shell_quoted_id
 from ganger.model.policy import Rules
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout, Selector, Slices
-from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
+from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu, format_resource
+from ganger.spec.submission_checks import scaled_size
 from ganger.spec.text_fields import did_you_mean
 
 FORMATS: Final[dict[str, Callable[[int], str]]] = {
@@ -37,7 +41,7 @@ _MAXIMUM_OPTIONS: Final[dict[str, Callable[[int], str]]] = {
 }
 _NODE_RESOURCES: Final = ("gpus", "cpu_milli", "memory_bytes")
 """Resources counted per node."""
-_SEE_NODES: Final = "`ganger node` shows what there is"
+SEE_NODES: Final = "`ganger node` shows what there is"
 _NO_GPUS: Final = "submit without --gpu, or let nodes show GPU slots: ganger server start --topology FILE"
 
 
@@ -51,7 +55,7 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
         raise RequestError(
             "too_few_nodes",
             f"the job's parts ({shape}) each fit, but not all at once, even if nothing else ran",
-            f"submit smaller; {_SEE_NODES}",
+            f"submit smaller; {SEE_NODES}",
         )
 
 
@@ -74,11 +78,12 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
         if levels.index(inner) <= levels.index(outer):
             message = f"there is no level {inner} inside {outer}, as placement.slices has it"
             raise RequestError(
-                "no_such_level", f"{message}; levels here, outermost first: {', '.join(levels)}", _SEE_NODES
+                "no_such_level", f"{message}; levels here, outermost first: {', '.join(levels)}", SEE_NODES
             )
     if part.has_gpus and not nodes.total.gpus.any():
         request = FORMATS["gpus"](part.gpus) if part.gpus else "a share of a GPU"
         raise RequestError("no_gpus", f"the job asks for {request} per node, and no node has any", _NO_GPUS)
+    _check_extended(nodes, part)
     types = sorted({kind: None for kind in nodes.attributes.gpu_types if kind})
     for kind in filter(None, part.gpu_types):
         if kind not in types:
@@ -87,10 +92,24 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
         if name not in nodes.index:
             raise _missing_error("no_such_node", f"there is no node {name}", "nodes", nodes.attributes.names, name)
     _check_labels(nodes, part.selector)
-    networks = sorted({network: None for node in nodes.nodes for network in node.networks})
-    for network in part.selector.networks:
-        if network not in networks:
-            raise _missing_error("no_such_network", f"no node is on a network {network}", "networks", networks, network)
+    if wanted := part.selector.networks:
+        networks = sorted({network: None for node in nodes.nodes for network in node.networks})
+        if not {*wanted} & {*networks}:
+            message = f"no node is on a network {' or '.join(wanted)}"
+            raise _missing_error("no_such_network", message, "networks", networks, wanted[0])
+
+
+def _check_extended(nodes: NodeTable, part: Shape) -> None:
+    """Raise RequestError for extended resources that no node has, or that no node has as many of."""
+    for name, amount in part.extended:
+        most = int(nodes.extended.total[name].max(initial=0)) if name in nodes.extended.total else 0
+        if not most:
+            existing = [other for other, amounts in nodes.extended.total.items() if amounts.any()]
+            raise _missing_error("no_such_resource", f"no node has {name}", "extended resources", existing, name)
+        if amount > most:
+            asked = format_resource(name, amount)
+            detail = f"the job asks for {asked} per node, and the most that a node has is {format_resource(name, most)}"
+            raise RequestError("node_too_small", detail, f"submit with {most} or less; {SEE_NODES}")
 
 
 def _check_labels(nodes: NodeTable, selector: Selector) -> None:
@@ -104,7 +123,7 @@ def _check_labels(nodes: NodeTable, selector: Selector) -> None:
         if not nodes.attributes.matches(preferred.match).any():
             _check_term(nodes, preferred.match)
             message = f"it prefers nodes with labels {preferred.match}, and no node has them together"
-            raise RequestError("no_such_label", message, _SEE_NODES)
+            raise RequestError("no_such_label", message, SEE_NODES)
 
 
 def _check_term(nodes: NodeTable, term: Term) -> None:
@@ -123,8 +142,9 @@ def _check_term(nodes: NodeTable, term: Term) -> None:
 
 
 def _missing_error(code: str, message: str, kind: str, existing: Iterable[str], name: str) -> RequestError:
-    listed = ", ".join(list(existing)[:12]) or "none"
-    return RequestError(code, f"{message}; {kind} here: {listed}{did_you_mean(name, existing)}", _SEE_NODES)
+    listed = ", ".join(list(existing)[:12])
+    remedy = f"{'name one of these, or ' if listed else ''}leave it out; `ganger node` lists the nodes"
+    return RequestError(code, f"{message}; {kind} here: {listed or 'none'}{did_you_mean(name, existing)}", remedy)
 
 
 def _check_size(nodes: NodeTable, part: Shape) -> None:
@@ -137,10 +157,11 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
             "too_few_nodes",
             f"the job needs {part.nodes} {unit} with {_per_node_text(part)} each, "
             f"and there {'is' if capacity == 1 else 'are'} {capacity}" + " at most" * part.stacked,
-            f"submit with {remedy}; {_SEE_NODES}",
+            f"submit with {remedy}; {SEE_NODES}",
         )
+    _check_whole_gpus(nodes, part)
     eligible = np.logical_or.reduce(
-        [nodes.attributes.of_type(choice.gpu_type) & nodes.eligible(choice.selector) for choice in part.choices]
+        [nodes.attributes.accepts(choice) & nodes.eligible(choice.selector) for choice in part.choices]
     )
     if not eligible.any():
         raise _no_eligible_node(nodes, part)
@@ -152,9 +173,22 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
         if requested > maximum:
             largest = format_amount(maximum)
             detail = f"the job asks for {format_amount(requested)} per node, and the most that a node has is {largest}"
-            remedy = f"submit with {_MAXIMUM_OPTIONS[resource](maximum)} or less; {_SEE_NODES}"
+            remedy = f"submit with {_MAXIMUM_OPTIONS[resource](maximum)} or less; {SEE_NODES}"
             raise RequestError("node_too_small", detail, remedy)
-    raise RequestError("node_too_small", f"no node has {_per_node_text(part)} together", _SEE_NODES)
+    raise RequestError("node_too_small", f"no node has {_per_node_text(part)} together", SEE_NODES)
+
+
+def _check_whole_gpus(nodes: NodeTable, part: Shape) -> None:
+    """Raise RequestError if all GPUs are parts of devices, and the part names no type."""
+    with_gpus = nodes.total.gpus > 0
+    if part.has_gpus and with_gpus.any() and not (nodes.attributes.accepts(part) & with_gpus).any():
+        partial = sorted({node.gpu_type.lower(): None for node in nodes.nodes if node.partial_gpus})
+        if part.gpu_type is None and partial:
+            detail = (
+                "the job asks for GPUs of any type, which are whole devices, and all GPUs here are parts of devices"
+            )
+            remedy = f"name the type to get parts: --gpu {partial[0]}:{part.devices}"
+            raise RequestError("node_too_small", detail, f"{remedy}; {SEE_NODES}")
 
 
 def _check_device(nodes: NodeTable, part: Shape, eligible: NDArray[np.bool_]) -> None:
@@ -164,7 +198,7 @@ def _check_device(nodes: NodeTable, part: Shape, eligible: NDArray[np.bool_]) ->
         existing = f"0 to {max_gpus - 1}" if max_gpus else "none"
         names = ", ".join(map(str, devices))
         message = f"the job names GPUs {names} and asks for {part.devices} of them; its eligible nodes have: {existing}"
-        raise RequestError("no_such_device", message, _SEE_NODES)
+        raise RequestError("no_such_device", message, SEE_NODES)
     if not part.gpu_memory_bytes:
         return
     requested, maximum = format_bytes(part.gpu_memory_bytes), int(nodes.devices.memory_bytes[eligible].max())
@@ -177,9 +211,7 @@ def _check_device(nodes: NodeTable, part: Shape, eligible: NDArray[np.bool_]) ->
         message = (
             f"the job asks for {requested} of a GPU's memory, and the most that a GPU has is {format_bytes(maximum)}"
         )
-        raise RequestError(
-            "gpu_too_small", message, f"submit with --gpu-memory {maximum >> 20}Mi or less; {_SEE_NODES}"
-        )
+        raise RequestError("gpu_too_small", message, f"submit with --gpu-memory {maximum >> 20}Mi or less; {SEE_NODES}")
 
 
 def _no_eligible_node(nodes: NodeTable, part: Shape) -> RequestError:
@@ -190,12 +222,11 @@ def _no_eligible_node(nodes: NodeTable, part: Shape) -> RequestError:
     constraints += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
     constraints += [f"{' or '.join(filter(None, part.gpu_types))} GPUs"] * (part.gpu_type is not None)
     tainted = [
-        nodes.attributes.of_type(choice.gpu_type) & nodes.eligible(_tolerating_all(choice.selector))
-        for choice in part.choices
+        nodes.attributes.accepts(choice) & nodes.eligible(_tolerating_all(choice.selector)) for choice in part.choices
     ]
     tainted_nodes = np.flatnonzero(np.logical_or.reduce(tainted)).tolist()
     if not tainted_nodes:
-        return RequestError("node_too_small", f"no node has {', '.join(constraints)} together", _SEE_NODES)
+        return RequestError("node_too_small", f"no node has {', '.join(constraints)} together", SEE_NODES)
     taints = {
         taint: None
         for index in tainted_nodes
@@ -203,12 +234,33 @@ def _no_eligible_node(nodes: NodeTable, part: Shape) -> RequestError:
         if not part.selector.tolerates(taint)
     }
     subject = f"every node with {', '.join(constraints)}" if constraints else "every node"
-    remedy = f"name it in placement.tolerations; {_SEE_NODES}"
+    remedy = f"name it in placement.tolerations; {SEE_NODES}"
     return RequestError("tainted", f"{subject} has a taint: {', '.join(sorted(taints)[:4])}", remedy)
 
 
 def _tolerating_all(selector: Selector) -> Selector:
     return replace(selector, tolerations=("*",))
+
+
+def scaled_nodes(gang: Gang | None, wanted: str) -> int:
+    """Return the size that a request asks for: `4`, or `+1` or `-2` from what the gang has.
+
+    Raise RequestError (is_array, not_elastic, bad_scale; 409). None or a head stands for elements without a gang.
+    """
+    if gang is None or gang.is_head:
+        message = "elements of an array are scaled one by one, once they have started"
+        raise RequestError("is_array", message, "ganger scale 'JOB[0]' 4", 409)
+    present = len(gang.elastic_shares(gang.attempt.target)) or gang.size
+    return scaled_size(gang.id, gang.job.spec, present, wanted)
+
+
+def check_rollback(gang: Gang | None, step: int) -> None:
+    """Raise RequestError (is_array, no_checkpoint; 409) if a live gang has no checkpoint until a step to return to."""
+    if gang is None or gang.is_head:
+        message = "elements of an array return to their checkpoints one by one, once they have started"
+        raise RequestError("is_array", message, "ganger rollback 'JOB[0]' --to STEP", 409)
+    if reason := rollback.refusal(gang, step):
+        raise RequestError("no_checkpoint", reason, f"ganger events {shell_quoted_id(gang.id)}", 409)
 
 
 def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
@@ -240,12 +292,13 @@ def _count_text(needed: int, slices: Slices) -> str:
 def _too_few_nodes(message: str, fewer: int, alternative: str) -> RequestError:
     """Return the error, suggesting the largest number of nodes that would do, if any would."""
     remedy = f"--nodes {fewer} or fewer, or {alternative}" if fewer else alternative
-    return RequestError("too_few_nodes", message, f"submit with {remedy}; {_SEE_NODES}")
+    return RequestError("too_few_nodes", message, f"submit with {remedy}; {SEE_NODES}")
 
 
 def _per_node_text(part: Shape) -> str:
     """Return what each node must have, as text."""
     parts = [f"a share of {part.share} of one GPU"] if part.has_share else []
     parts += [FORMATS[resource](amount) for resource in _NODE_RESOURCES if (amount := getattr(part, resource))]
+    parts += [format_resource(name, amount) for name, amount in part.extended]
     kinds = " or ".join(filter(None, part.gpu_types))
     return ", ".join(parts).replace("GPU", f"{kinds} GPU" if kinds else "GPU") or "nothing"

@@ -11,8 +11,9 @@ from difflib import get_close_matches
 from typing import Final
 
 from ganger.core.placement.start_check import StartRequest
-from ganger.core.queues.quota import GPU_TYPE_PREFIX, QueueTree, Vector, guarantee_conflict, need
-from ganger.core.queues.quota import invalid_figure as amounts_wrong_with
+from ganger.core.queues.quota import QueueTree, Vector, guarantee_conflict, need
+from ganger.core.queues.quota_figures import EXTENDED_PREFIX, GPU_TYPE_PREFIX
+from ganger.core.queues.quota_figures import invalid_figure as amounts_wrong_with
 from ganger.core.state.state import State
 from ganger.engine.submit.feasibility import FORMATS, check_nodes
 from ganger.errors import RequestError
@@ -25,6 +26,7 @@ from ganger.model.units import (
     format_duration,
     format_node_time,
     format_period,
+    format_resource,
 )
 
 MAX_LEVELS: Final = 32
@@ -64,6 +66,7 @@ def limited(state: State, spec: JobSpec, *, is_administrator: bool = True) -> Jo
         spec = replace(spec, priority=min(DEFAULT_PRIORITY, max_priority))
     if not is_administrator:
         check_priority(tree, spec.queue, spec.priority)
+    _check_preemptible(tree, spec)
     requested_limits = spec.limits
     if max_queue_ms is not None and (requested_limits.queue_time_ms or 0) > max_queue_ms:
         maximum, requested = format_duration(max_queue_ms), format_duration(requested_limits.queue_time_ms or 0)
@@ -78,6 +81,15 @@ def limited(state: State, spec: JobSpec, *, is_administrator: bool = True) -> Jo
     )
     queue_time_ms = max_queue_ms if requested_limits.queue_time_ms is None else requested_limits.queue_time_ms
     return replace(spec, limits=replace(requested_limits, time_ms=time_ms, queue_time_ms=queue_time_ms))
+
+
+def _check_preemptible(tree: QueueTree, spec: JobSpec) -> None:
+    path = tree.path(tree.index[spec.queue])
+    if not spec.preemptible and not any(tree.queues[index].allow_non_preemptible for index in path):
+        raise _over_user_limit(
+            f"preemptible: false is not allowed in queue {spec.queue}",
+            f"leave preemptible out, or have an administrator set queues.{spec.queue}.allow_non_preemptible: true",
+        )
 
 
 def check_priority(tree: QueueTree, queue: str, priority: int) -> None:
@@ -121,10 +133,14 @@ def check_pending(state: State, spec: JobSpec, user: str) -> None:
 
 
 def check(state: State, request: StartRequest, *, is_administrator: bool = True) -> None:
-    """Raise RequestError when no end of another job could make room: in the nodes, the queue or the user's limits."""
-    if state.nodes.nodes:
+    """Raise RequestError when no end of another job could make room: in the nodes, the queue or the user's limits.
+
+    Where the policy requests nodes from an autoscaler, the nodes that exist are no limit.
+    """
+    grows = state.document.autoscaling.after_ms is not None
+    if state.nodes.nodes and not grows:
         check_nodes(state.nodes, request.shape)
-    _check_quota(state.tree, request, is_administrator=is_administrator)
+    _check_quota(state.tree, request, as_set=grows, is_administrator=is_administrator)
     _check_user(state.tree, request)
 
 
@@ -138,11 +154,17 @@ def refused_for(tree: QueueTree, request: StartRequest) -> str | None:
     return None
 
 
-def over_quota(tree: QueueTree, queue: str, amounts: Vector, verb: str = "needs") -> str | None:
-    """Return why a queue may never use that much of each resource, or None. `verb`: what the job does with it."""
+def over_quota(
+    tree: QueueTree, queue: str, amounts: Vector, verb: str = "needs", *, as_set: bool = False
+) -> str | None:
+    """Return why a queue may never use that much of each resource, or None.
+
+    verb: what the job does with it.
+    as_set: only configured quotas count, not the size of the cluster.
+    """
     index = tree.index[queue]
     for r, total in enumerate(amounts):
-        maximum, resource = max(0, tree.potential(index, r)), tree.resources[r]
+        maximum, resource = max(0, tree.potential(index, r, as_set=as_set)), tree.resources[r]
         if total > maximum:
             return (
                 f"queue {queue} may use at most {_amount_text(resource, maximum)} when no other queue uses any, "
@@ -201,11 +223,15 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {matches[0]}?" if matches else ""
 
 
-def _check_quota(tree: QueueTree, request: StartRequest, *, is_administrator: bool = True) -> None:
+def _check_quota(
+    tree: QueueTree, request: StartRequest, *, as_set: bool = False, is_administrator: bool = True
+) -> None:
+    """Raise RequestError when the queue can never have room; `as_set`: by configured quotas alone."""
     amounts, index = tree.wanted(request.shape), tree.index[request.queue]
-    if (reason := over_quota(tree, request.queue, amounts)) is not None:
-        r = next(r for r, total in enumerate(amounts) if total > max(0, tree.potential(index, r)))
-        missing = amounts[r] - max(0, tree.potential(index, r))
+    if (reason := over_quota(tree, request.queue, amounts, as_set=as_set)) is not None:
+        maxima = [max(0, tree.potential(index, r, as_set=as_set)) for r in range(len(amounts))]
+        r = next(r for r, total in enumerate(amounts) if total > maxima[r])
+        missing = amounts[r] - maxima[r]
         sufficient = max(
             amounts[r], tree.guaranteed[index][r] + missing
         )  # some of its own may be guaranteed to the queues below
@@ -220,12 +246,16 @@ def _check_quota(tree: QueueTree, request: StartRequest, *, is_administrator: bo
 def _amount_text(resource: str, amount: int) -> str:
     if resource.startswith(GPU_TYPE_PREFIX):
         return FORMATS["gpu_milli"](amount).replace("GPU", f"{resource.removeprefix(GPU_TYPE_PREFIX)} GPU")
+    if resource.startswith(EXTENDED_PREFIX):
+        return format_resource(resource.removeprefix(EXTENDED_PREFIX), amount)
     return FORMATS[resource](amount)
 
 
 def _option(resource: str, amount: int) -> str:
     if resource.startswith(GPU_TYPE_PREFIX):
         return f"--gpus {resource.removeprefix(GPU_TYPE_PREFIX)}:{-(-amount // DEVICE_MILLI)}"
+    if resource.startswith(EXTENDED_PREFIX):
+        return f"--extended {resource.removeprefix(EXTENDED_PREFIX)}:{amount}"
     return _MINIMUM_OPTIONS[resource](amount)
 
 

@@ -10,12 +10,15 @@ from ganger.errors import RequestError, write_error
 
 
 class ReceivedCode:
-    """Archives on their way into `store`, the copies of code by their content."""
+    """Archives on their way into `store`, the copies of code by their content.
+
+    A controller keeps the archives themselves, by the namespace of their jobs.
+    """
 
     def __init__(self, store: Path) -> None:
         self._store = store
 
-    def has(self, digest: str) -> bool:
+    def has(self, digest: str, namespace: str) -> bool:
         """Return whether there is a copy with this hash, which then counts as used now."""
         return has_snapshot(self._store, digest)
 
@@ -35,7 +38,7 @@ class ReceivedCode:
         except OSError as error:
             raise write_error(self._store, error) from None
 
-    def keep(self, file: IO[bytes], digest: str) -> None:
+    def keep(self, file: IO[bytes], digest: str, namespace: str) -> None:
         """Unpack an archive, and store its content, whose hash has to be `digest`. Raise RequestError."""
         file.seek(0)
         try:

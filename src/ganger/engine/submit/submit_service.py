@@ -22,6 +22,7 @@ from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import argv_of, launch_plans
 from ganger.engine.loop import Loop
+from ganger.engine.query.job_lookup import saves_view
 from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.submit.build import (
     RequestLocks,
@@ -36,7 +37,7 @@ from ganger.engine.submit.build import (
 )
 from ganger.engine.submit.quota_check import nearest
 from ganger.errors import RequestError
-from ganger.model.decision import Start
+from ganger.model.decision import Start, Stop
 from ganger.model.event import Submitted
 from ganger.model.job import After, Job, JobSpec, Origin, split_element_id
 from ganger.model.views.service_views import DryRun, Preempted
@@ -175,8 +176,10 @@ class SubmitService:
         policy = self._loop.policy
         with self._trial_replica.state() as (state, now_ms), hypothetical_gang(state, job, now_ms) as gang:
             start, stops = decisions_for(state, gang, now_ms, policy)
+            saves = saves_view(state, gang, self._log, now_ms)
             if start is not None:
-                return _starting_dry_run(job, start, state)
+                return replace(_starting_dry_run(job, start, state), saves=saves)
+            preempted = tuple(_preempted(state, stop) for stop in stops)
             forecasts = StartForecasts(state, policy, now_ms)
             explanation = explain(state, job.id, now_ms, policy, is_administrator=self._is_administrator)
             explanation = with_forecast(explanation, state, policy, forecasts)
@@ -188,11 +191,9 @@ class SubmitService:
             forecast=explanation.forecast,
             changes=explanation.changes,
             smallest_tried=explanation.smallest_tried,
-            preempted=tuple(
-                Preempted(job=stop.gang, rule=stop.rule or "", notice_ms=stop.notice_ms, unsaved_ms=stop.unsaved_ms)
-                for stop in stops
-            ),
+            preempted=preempted,
             argv=_first_command(job.spec),
+            saves=saves,
         )
 
     def _resolve_dependencies(self, spec: JobSpec, file_jobs: Mapping[str, str]) -> JobSpec:
@@ -313,3 +314,12 @@ def _starting_dry_run(job: Job, start: Start, state: State) -> DryRun:
 def _first_command(spec: JobSpec) -> tuple[str, ...]:
     """Return the command of rank 0."""
     return argv_of(spec.command_of(spec.order[0]))
+
+
+def _preempted(state: State, stop: Stop) -> Preempted:
+    """Return a job that would be stopped, or that would give up nodes."""
+    gang = state.gangs[stop.gang]
+    given = gang.size - len(gang.elastic_shares(stop.shares)) if stop.shares else 0
+    return Preempted(
+        job=stop.gang, rule=stop.rule or "", notice_ms=stop.notice_ms, unsaved_ms=stop.unsaved_ms, nodes=given
+    )

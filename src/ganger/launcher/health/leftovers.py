@@ -34,9 +34,12 @@ def mark(directory: str) -> bytes:
     return b"\0" + os.fsencode(f"{MARK}={directory}") + b"\0"
 
 
-def spare(pid: int) -> None:
-    """Exclude a child of the launcher, its reaper, from the left-over processes."""
-    _spared.add(pid)
+def spare(pid: int, *, spared: bool = True) -> None:
+    """Exclude a child of the launcher, its reaper or zygote, from the left-over processes; or end that."""
+    if spared:
+        _spared.add(pid)
+    else:
+        _spared.discard(pid)
 
 
 def find(directory: str, *, descend: bool = False) -> list[tuple[int, int]]:
@@ -115,7 +118,7 @@ def _has_mark(pid: int, directory: str) -> bool:
 
 
 def _descends(pid: int, ancestor: int, table: dict[int, tuple[int, int]]) -> bool:
-    while pid in table and pid != ancestor:
+    while pid in table and pid != ancestor and pid not in _spared:
         pid = table[pid][0]
     return pid == ancestor
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ganger.launcher.health.proc_stats import ProcStat
     from ganger.launcher.health.stacks import Stacks
+    from ganger.launcher.health.usage_report import UsageReport
     from ganger.launcher.protocol.link import MessageSender
 
 POLL_S = 0.25
@@ -63,6 +64,7 @@ class Monitor:
         self._started: dict[int, int] = {}  # rank -> pid, of ranks that the launcher started and that have not ended
         self._over: set[int] = set()
         self._processes = ProcStats(directory)
+        self._usage = _usage_report(sender)
         self._attention = Attention(now)
         self._pauses_path = os.path.join(os.path.dirname(directory), "pauses.json")
         self._pauses = Pauses(_read_json(self._pauses_path))
@@ -250,6 +252,8 @@ class Monitor:
     def _scan(self, now: float, at_s: float) -> None:
         self._scan_at = now + (SCAN_S if self._reports() else SCAN_QUIET_S)
         self._processes.scan()
+        if self._usage is not None:
+            self._usage.scanned(self._processes.of_ranks, at_s)
         ticks = {
             rank: sum(process.ticks for process in processes) for rank, processes in self._processes.of_ranks.items()
         }
@@ -311,6 +315,15 @@ class Monitor:
             for rank, detail in details.items():
                 detail.update(frames=stacks.main_frames.get(rank, []), tail=self._tails.get(rank, []))
         return details
+
+
+def _usage_report(sender: MessageSender) -> UsageReport | None:
+    """Return the report of what ranks use; None on the server's own machine, which it measures itself."""
+    if not sender.is_remote:
+        return None
+    from ganger.launcher.health.usage_report import UsageReport
+
+    return UsageReport(sender)
 
 
 def _main_process(processes: list[ProcStat]) -> ProcStat:

@@ -28,12 +28,13 @@ class ProcStat:
     """One process at one time.
 
     ticks: processor time of all its threads, in clock ticks
+    pages: resident memory, in pages
     switches: how often its first thread has left a processor; only of a process that is stopped or in uninterruptible
         sleep
     waits: kernel function in which a process in uninterruptible sleep waits, "" if the kernel does not tell
     """
 
-    __slots__ = ("name", "parent", "pid", "start_ticks", "state", "switches", "ticks", "waits")
+    __slots__ = ("name", "pages", "parent", "pid", "start_ticks", "state", "switches", "ticks", "waits")
 
     def __init__(self, pid: int, stat: bytes) -> None:
         before, _, after = stat.rpartition(b")")
@@ -44,6 +45,7 @@ class ProcStat:
         self.parent = int(fields[1])
         self.ticks = int(fields[11]) + int(fields[12])
         self.start_ticks = int(fields[19])
+        self.pages = int(fields[21])
         self.switches = 0
         self.waits = ""
 

@@ -21,9 +21,14 @@ from ganger.launcher.task_directory import now_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Union
+
+    from ganger.launcher.health.loss_points import WatchedLog
     from ganger.launcher.logs.log_file import LogFile
     from ganger.launcher.logs.redaction import Redaction
     from ganger.launcher.logs.stdout_mirror import MirroredLog
+
+    Log = Union[LogFile, MirroredLog, WatchedLog]
 
 PIECE_CHARACTERS = 16 * 1024
 UPDATE_S = 0.2
@@ -42,7 +47,12 @@ class Stream:
     """One pipe of a process, read as bytes and written as records; `letter` is "o" or "e"."""
 
     def __init__(
-        self, fd: int, letter: str, log: LogFile | MirroredLog, selector: selectors.BaseSelector, redaction: Redaction
+        self,
+        fd: int,
+        letter: str,
+        log: Log,
+        selector: selectors.BaseSelector,
+        redaction: Redaction,
     ) -> None:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._fd = fd

@@ -10,20 +10,26 @@ VERSION = 2
 FROM_LAUNCHER = {
     "hello": ("token", "gang", "node", "pid", "start_ticks", "generations", "generation", "address"),
     "ready": ("stage", "agent_port"),
+    "warmed": (),
     "started": ("pids",),
     "progressed": ("step", "metrics", "milestone", "step_times_ms", "busy_shares"),
-    "checkpointed": ("step", "took_ms", "saved_ms"),
+    "observed": ("points",),
+    "checkpointed": ("step", "took_ms", "saved_ms", "parts"),
     "resumed": ("step", "skipped", "older_step"),
+    "copy_dropped": ("peer", "step", "reason"),
+    "preflight": ("nodes",),
     "checkpoint_counts": ("reply_to", "calling_ranks", "stepping_ranks", "step", "call", "pending", "schedule"),
     "stall_report": (
         *("has_run", "has_reports", "stopped_ranks", "silent_since_ms", "quiet_since_ms", "unwritten_since_ms"),
         *("usual_gap_ms", "ranks_lost_since_ms"),
     ),
     "stacks_taken": ("ranks",),
+    "rank_usage": ("ranks",),
     "exit_record": ("rank", "pid", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "error_line"),
     "file_content": ("id", "start", "data", "end"),
     "rank_failed": ("rank", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "error_line", "tail"),
     "start_failed": ("detail", "exit_code", "tail"),
+    "evicted": ("notice_ms",),
     "done": (),
     "finished": (),
     "cleared": ("killed", "grace_ms"),
@@ -53,6 +59,8 @@ TEXT_CHARACTERS = 1_000
 RANK_DIGITS, LINE_DIGITS = 6, 9
 """Maximum digits of a rank, which has no more, and of a line number, which is cut."""
 MAX_METRICS, MAX_FLAWS = 500, 500
+MAX_POINTS = 64
+"""The most points of the loss in one message."""
 """The most metrics of a step, and checkpoint flaws, in one message."""
 
 OPTIONAL = ("plan",)

@@ -41,13 +41,14 @@ class Records:
         """Create the directory, the files of the plan, and access to the agents; raise OSError."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         for name, text in plan.files.items():
-            self._write_text(name, fill_directory(text, self._directory), 0o600)
+            self._write_text(name, fill_directory(text, self._directory), 0o700 if text.startswith("#!") else 0o600)
         for rank in plan.ranks:  # reserved now: on a full disk a rank could not count, and would answer differently
             self._write_text(
                 checkpoint_counts.counts_file_name(rank.rank), "\0" * checkpoint_counts.RECORD_BYTES, 0o600
             )
-        if plan.agent:
+        if plan.agent or plan.peer:
             self._write_text("agent-token", plan.agent_token, 0o600)
+        if plan.agent:
             script = AGENT_SCRIPT.format(python=_quote(sys.executable), archive=_quote(ARCHIVE))
             self._write_text("agent", script, 0o700)
 

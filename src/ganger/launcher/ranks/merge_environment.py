@@ -17,7 +17,7 @@ ARCHIVE = os.path.dirname(os.path.dirname(os.path.abspath(ganger.__file__)))
 
 LAUNCHER_VARIABLES = (
     *("GANGER_GANG", "GANGER_NODE", "GANGER_TOKEN_FILE", "GANGER_CA_FILE", "GANGER_POD_IP"),
-    *("GANGER_LOG_TO_STDOUT", "GANGER_CODE_FILE", "GANGER_CODE_SHA256"),
+    *("GANGER_LOG_TO_STDOUT", "GANGER_GRACE_PERIOD_S", "GANGER_CODE_FILE", "GANGER_CODE_SHA256"),
 )
 """Variables of the launcher that its processes do not inherit."""
 

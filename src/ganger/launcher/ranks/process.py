@@ -13,20 +13,31 @@ import os
 import signal
 import subprocess
 
+from ganger.launcher.health.loss_points import WatchedLog
 from ganger.launcher.health.procfs import start_ticks
 from ganger.launcher.logs.log_file import LogFile
 from ganger.launcher.logs.log_records import Stream, note
+from ganger.launcher.logs.redaction import Redaction, load_secrets
+from ganger.launcher.ranks.merge_environment import build_environment, fill_directory
 from ganger.launcher.task_directory import now_ms, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import selectors
-    from collections.abc import Iterable
-    from typing import Any
+    from collections.abc import Callable, Iterable
+    from typing import Any, Dict, List, Optional, Union
 
-    from ganger.launcher.logs.redaction import Redaction
-    from ganger.launcher.logs.stdout_mirror import MirroredLog
+    from ganger.launcher.health.loss_points import LossPoints
+    from ganger.launcher.logs.log_records import Log
+    from ganger.launcher.logs.stdout_mirror import StdoutMirror
+    from ganger.launcher.ranks.warm_ranks import WarmRanks
+    from ganger.launcher.task_plan import Plan
 
+    Streams = List[Optional[int]]
+    Started = Union[subprocess.Popen[bytes], "Forked"]
+    Launch = Callable[[List[str], str, Dict[str, str], Streams], Started]
+
+TAIL_CHARACTERS = 128 * 1024
 NOT_FOUND = 127  # what shells exit with
 NOT_EXECUTABLE = 126
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -34,7 +45,8 @@ PR_SET_CHILD_SUBREAPER = 36
 TIOCSCTTY = 0x540E  # asm-generic/ioctls.h
 SELF_INFLICTED = (signal.SIGINT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 """Signals by which a process ends itself: Python after KeyboardInterrupt, torch after its watchdog."""
-FIRST_UMASK = os.umask(0o077)  # the launcher's files are private to its user; ranks keep the original umask
+_FIRST_UMASKS: list[int] = []
+"""The umask from before `keep_files_private`: programs that are started have it."""
 
 _prctl = ctypes.CDLL(None).prctl
 
@@ -48,38 +60,111 @@ class StartError(Exception):
         self.exit_code = exit_code
 
 
+class Forked:
+    """A program that was forked, not started, by another process, and is a child of this one now."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+
+def keep_files_private() -> None:
+    """Keep what this process writes private to its user; programs that it starts have the umask from before."""
+    if not _FIRST_UMASKS:
+        _FIRST_UMASKS.append(os.umask(0o077))
+
+
+class SharedParts:
+    """Parts of the launcher that its generations share: event loop, copy of the output, zygote of warm ranks."""
+
+    def __init__(self, selector: selectors.BaseSelector, mirror: StdoutMirror | None) -> None:
+        self.selector = selector
+        self.mirror = mirror
+        self.warm: WarmRanks | None = None
+
+
+class Starter:
+    """Starts the processes of one generation, with its variables and secrets, and logs their output.
+
+    redaction: masks the secrets
+    resume_from: variables that name the checkpoint to resume from
+    """
+
+    def __init__(self, plan: Plan, directory: str, shared: SharedParts, losses: LossPoints | None) -> None:
+        self.redaction = Redaction([])
+        self._plan = plan
+        self._directory = directory
+        self._shared = shared
+        self._losses = losses
+        self.resume_from: dict[str, str] = {}
+        self._secrets: dict[str, str] = {}
+
+    def load_secrets(self) -> None:
+        """Read the secrets; raise StartError."""
+        if self._plan.secrets is None:
+            return
+        try:
+            self._secrets = load_secrets(self._plan.secrets)
+        except (OSError, ValueError, RecursionError) as error:
+            raise StartError(f"the secrets {self._plan.secrets} cannot be read: {error}") from error
+        self.redaction = Redaction(list(self._secrets.values()))
+
+    def environment(self, own: dict[str, str]) -> dict[str, str]:
+        """Return all variables of a process, which has some of its own."""
+        return build_environment(self._plan, {**self.resume_from, **own}, self._secrets, self._directory)
+
+    def start(
+        self, argv: list[str], own: dict[str, str], launch: Launch | None = None, *, has_input: bool = False
+    ) -> Process:
+        """Start a program, in another way than `start` by `launch`; raise StartError."""
+        command = [fill_directory(word, self._directory) for word in argv]
+        arguments = command, self._plan.directory, self.environment(own)
+        return Process(lambda streams: (launch or start)(*arguments, streams), has_input=has_input)
+
+    def log(self, process: Process, name: str, remark: str = "") -> None:
+        """Write what a process writes to a log, after a remark of ganger."""
+        log = LogFile(os.path.join(self._directory, f"{name}.log"), self._plan.log_bytes)
+        if remark:
+            log.write(f"{now_ms()} e ganger: {self.redaction.mask(remark)}\n")
+        mirror = self._shared.mirror
+        mirrored = log if mirror is None else mirror.wrap(log, name.replace("rank-", ""))
+        rank = name.replace("rank-", "")
+        searched: Log = mirrored
+        if self._losses is not None and self._losses.follows_logs and rank.isdecimal():
+            searched = WatchedLog(mirrored, self._losses, int(rank))
+        process.log_to(searched, self._shared.selector, self.redaction)
+
+
 class Process:
     """A started program; `code` is None while it runs, then its exit code, or -N for signal N."""
 
-    def __init__(
-        self, argv: list[str], directory: str, environment: dict[str, str], *, has_input: bool = False
-    ) -> None:
-        """Start the program; raise StartError."""
+    def __init__(self, launch: Callable[[Streams], Started], *, has_input: bool = False) -> None:
+        """Start the program by `launch`, which gets its stdin, stdout and stderr; raise StartError."""
         pipe_ends, child_ends = _pipes(has_input=has_input)
         self._streams: list[Stream] = []
-        self._log: LogFile | MirroredLog | None = None
+        self._log: Log | None = None
         self._was_signalled = False
         try:
-            self._popen = start(argv, directory, environment, child_ends)
+            self._started = launch(child_ends)
         except BaseException:
             _close(pipe_ends)
             raise
         finally:
             _close(child_ends)
         self._pipe_ends = pipe_ends
-        self.pid = self._popen.pid
+        self.pid = self._started.pid
         self.start_ticks = start_ticks(self.pid)  # exists until it is waited for, even if it has ended
 
     @property
     def code(self) -> int | None:
-        return self._popen.returncode  # set by `ended`
+        return self._started.returncode  # set by `ended`
 
     @property
     def due(self) -> float:
         """Time of the next `tick`, in monotonic seconds."""
         return min(stream.due for stream in self._streams)
 
-    def log_to(self, log: LogFile | MirroredLog, selector: selectors.BaseSelector, redaction: Redaction) -> None:
+    def log_to(self, log: Log, selector: selectors.BaseSelector, redaction: Redaction) -> None:
         self._log = log
         outputs = zip(self._pipe_ends[1:], "oe")
         self._streams = [Stream(fd, letter, log, selector, redaction) for fd, letter in outputs if fd is not None]
@@ -97,7 +182,7 @@ class Process:
 
     def ended(self, status: int) -> None:
         """Set the exit code from `status`, the result of waitpid, and read the remaining output."""
-        self._popen.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self._started.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         for stream in self._streams:
             stream.drain()
 
@@ -159,6 +244,25 @@ def exit_status(code: int) -> dict[str, int]:
     return {"signal": -code} if code < 0 else {"exit_code": code}
 
 
+def bounded_last_lines(ranks: dict[int, Process]) -> dict[int, list[str]]:
+    """Return the last lines of each rank, limited so that together they fit into one message."""
+    share = TAIL_CHARACTERS // max(1, len(ranks))
+    tails: dict[int, list[str]] = {}
+    for rank, process in ranks.items():
+        tails[rank], room = [], share
+        for line in reversed(process.last_lines()):
+            room -= len(line) + 1
+            if room < 0:
+                break
+            tails[rank].insert(0, line)
+    return tails
+
+
+def shell_code(code: int) -> int:
+    """Return the exit code that a shell gives for a process that ended with this code."""
+    return 128 - code if code < 0 else code
+
+
 def write_exit_record(path: str, rank: int, status: dict[str, Any], tail: list[str]) -> None:
     """Write an exit record durably; raise OSError."""
     write_json(path, {"rank": rank, "at_ms": now_ms(), **status, "tail": tail}, sync=True)
@@ -177,11 +281,7 @@ def start(
     `streams` are its stdin (None: none), stdout and stderr; with `terminal` stdin is one, and becomes the session's.
     Raises StartError.
     """
-    if not os.path.isdir(directory):
-        problem = "is not a directory" if os.path.exists(directory) else "does not exist"
-        raise StartError(f"the directory {directory} {problem}", NOT_FOUND)
-    if not os.access(directory, os.R_OK | os.X_OK):
-        raise StartError(f"the directory {directory} is not readable by user {os.geteuid()}")
+    check_directory(directory)
     try:
         return subprocess.Popen(
             argv,
@@ -197,6 +297,15 @@ def start(
         raise _start_error(argv[0], directory, environment, error) from error
 
 
+def check_directory(directory: str) -> None:
+    """Raise StartError unless a program can be started in the directory."""
+    if not os.path.isdir(directory):
+        problem = "is not a directory" if os.path.exists(directory) else "does not exist"
+        raise StartError(f"the directory {directory} {problem}", NOT_FOUND)
+    if not os.access(directory, os.R_OK | os.X_OK):
+        raise StartError(f"the directory {directory} is not readable by user {os.geteuid()}")
+
+
 def _prepare_child(launcher: int, *, terminal: bool) -> Any:
     def prepare() -> None:
         if terminal:
@@ -204,7 +313,8 @@ def _prepare_child(launcher: int, *, terminal: bool) -> Any:
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.umask(FIRST_UMASK)
+        for umask in _FIRST_UMASKS:
+            os.umask(umask)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != launcher:  # it died before the line above, so no signal came
             os.kill(os.getpid(), signal.SIGKILL)

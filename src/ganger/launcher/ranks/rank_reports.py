@@ -14,11 +14,13 @@ from ganger.launcher.protocol.messages import LARGEST, MAX_FLAWS, MAX_METRICS, R
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from ganger.launcher.health.monitor import Monitor
     from ganger.launcher.protocol.link import MessageSender
-    from ganger.launcher.ranks.resume import Resumption
+
+    Reader = Callable[[int, dict[str, Any]], None]
 
 POLL_S = 0.25
 PROGRESS_S = 0.5
@@ -26,18 +28,19 @@ MILESTONE_S = 10.0
 CHECKPOINT_S = 1.0
 READ_BYTES = 1 << 20
 NEVER = float("-inf")
+NUMBERS = ("t", "pid", "step", "checkpoint", "took_ms", "parts")
 PREFIX, SUFFIX = "rank-", ".report"
 
 
 class Reports:
-    """The reports of all ranks of the generation in this directory."""
+    """The reports of all ranks of the generation in this directory; `readers` get each record too, with its rank."""
 
     def __init__(
-        self, directory: str, sender: MessageSender, monitor: Monitor, resumption: Resumption, now: float
+        self, directory: str, sender: MessageSender, monitor: Monitor, readers: Sequence[Reader], now: float
     ) -> None:
         self.due = now + POLL_S
         self._monitor = monitor
-        self._resumption = resumption
+        self._readers = readers
         self._directory = directory
         self._files: dict[int, _Tail] = {}
         self._sender = sender
@@ -51,6 +54,7 @@ class Reports:
         self._checkpoint_sent: int | None = None
         self._checkpoint_sent_at = NEVER
         self._checkpoints_took_ms = 0  # since the last one that was sent
+        self._checkpoint_parts = 1
 
     def tick(self, now: float) -> None:
         if now >= self.due:
@@ -78,12 +82,14 @@ class Reports:
             for record in file.read():
                 has_records = True
                 self._monitor.report_received(rank, record, now)
-                self._resumption.report_received(rank, record)
+                for reader in self._readers:
+                    reader(rank, record)
                 step, checkpoint = record.get("step"), record.get("checkpoint")
                 if step is not None:
                     self._latest[rank] = (step, record.get("metrics", {}))
                 if checkpoint is not None and (self._checkpoint is None or checkpoint > self._checkpoint):
                     self._checkpoint, self._checkpoint_ms = checkpoint, record.get("t")
+                    self._checkpoint_parts = max(1, record.get("parts", 1))
                     took_ms = self._checkpoints_took_ms + max(0, record.get("took_ms", 0))
                     self._checkpoints_took_ms = min(took_ms, LARGEST)
         return has_records
@@ -107,8 +113,8 @@ class Reports:
             self._send_progress(step, metrics, now, last=last)
         if self._checkpoint != self._checkpoint_sent and (last or now >= self._checkpoint_sent_at + CHECKPOINT_S):
             self._checkpoint_sent, self._checkpoint_sent_at = self._checkpoint, now
-            took_ms, saved_ms = self._checkpoints_took_ms, self._checkpoint_ms
-            self._sender.send_fact("checkpointed", step=self._checkpoint, took_ms=took_ms, saved_ms=saved_ms)
+            times = {"took_ms": self._checkpoints_took_ms, "saved_ms": self._checkpoint_ms}
+            self._sender.send_fact("checkpointed", step=self._checkpoint, **times, parts=self._checkpoint_parts)
             self._checkpoints_took_ms = 0
 
     def _send_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
@@ -169,9 +175,7 @@ def valid_fields(record: dict[str, Any]) -> dict[str, Any]:
     Any program of the job can write there, and the server refuses a message with a field of a wrong type or out of
     range.
     """
-    fields = {
-        name: record[name] for name in ("t", "pid", "step", "checkpoint", "took_ms") if _is_whole(record.get(name))
-    }
+    fields = {name: record[name] for name in NUMBERS if _is_whole(record.get(name))}
     if "end" in record:
         fields["end"] = 0
     if isinstance(record.get("metrics"), dict):

@@ -1,8 +1,11 @@
-"""Schedule of a stop: notice, then SIGTERM, then SIGKILL."""
+"""Schedules of a stop: notice, then SIGTERM, then SIGKILL; and of an eviction, whose stop the server decides."""
 
 from __future__ import annotations
 
 import signal
+
+REPLY_S = 2.0  # for the server to stop the whole gang
+END_S = 2.0  # between SIGKILL for the ranks and that for the launcher: to report what happened
 
 
 class StopSignals:
@@ -44,3 +47,36 @@ class StopSignals:
             return None
         self.sent = signal.SIGKILL if now >= self.kill_at else signal.SIGTERM
         return self.sent
+
+
+class Eviction:
+    """Schedule of an eviction, or of the shutdown of the node, in monotonic seconds.
+
+    `grace_period_s` is the text of the container's grace period, empty without one; `kill_after_s` the time that ranks
+    have between SIGTERM and SIGKILL. `notice_s`, what is left of the grace period, is the notice that ranks get.
+    """
+
+    def __init__(self, grace_period_s: str, kill_after_s: float) -> None:
+        try:
+            self.notice_s = max(0.0, float(grace_period_s or 0) - kill_after_s - END_S)
+        except ValueError:
+            self.notice_s = 0.0
+        self.due = float("inf")
+        self._leave_by = float("inf")
+
+    def begin(self, now: float, *, has_server: bool) -> bool:
+        """Begin the notice; return False if there is no time for one, or it has begun.
+
+        With a server it is due, without that server's help, only after the time for its reply.
+        """
+        if self.notice_s <= 0 or self._leave_by != float("inf"):
+            return False
+        self._leave_by, self.due = now + self.notice_s, now + (REPLY_S if has_server else 0)
+        return True
+
+    def step(self, now: float) -> float | None:
+        """Return the rest of the notice when it is due, once."""
+        if now < self.due:
+            return None
+        self.due = float("inf")
+        return max(0.0, self._leave_by - now)

@@ -12,9 +12,11 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
 
 from ganger.launcher.logs.log_records import FULL_PIPE_READS, READ_BYTES, note, read_available
+from ganger.launcher.ranks.merge_environment import ARCHIVE
 from ganger.launcher.ranks.process import StartError
 from ganger.launcher.remote_exec import frames
 
@@ -33,7 +35,6 @@ MAX_REQUEST_BYTES = 1 << 20
 CHALLENGE_BYTES = 32
 MAX_UNAUTHENTICATED = 64  # connections that have not proved that they know the token yet
 MAX_UNREAD_BYTES = 256 * 1024  # a command waits when its output is not read
-DISMISSED = 255
 NEVER = float("inf")
 
 
@@ -106,6 +107,14 @@ class Agent:
         self._sessions.append(_Session(connection, self._token, self._start, self._selector))
 
 
+def hold_argv(command: str) -> list[str] | None:
+    """Return what takes a checkpoint of another node, if that is the command; None for any other one."""
+    first, _, node = command.partition(" ")
+    if first != frames.HOLD or node in ("", ".", "..") or "/" in node or "\0" in node:
+        return None
+    return [sys.executable, "-I", "-S", ARCHIVE, "hold", node]
+
+
 class _Session:
     """One connection: unauthenticated until its challenge is answered, then a process and its three streams."""
 
@@ -147,7 +156,7 @@ class _Session:
     def dismiss(self) -> None:
         """Send an exit code if the command still runs: the generation is over, and with it the command."""
         if self.process is not None and not self._is_answered and not self.is_over:
-            self._answer(DISMISSED)
+            self._answer(frames.DISMISSED)
         self.close()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_S = 30.0
 READ_BYTES = 64 * 1024
 
 
-class _AgentError(Exception):
+class AgentError(Exception):
     """The command did not run, or its outcome is unknown; the text is one sentence."""
 
 
@@ -28,20 +28,21 @@ def main(arguments: list[str]) -> int:
     """Run the command; return its exit code (128 plus a signal), or 255 if there was none."""
     try:
         if len(arguments) < 2:
-            raise _AgentError("usage: agent NODE WORD...")
+            raise AgentError("usage: agent NODE WORD...")
         node, command = arguments[0], " ".join(arguments[1:])
-        connection, token = _connect(node)
+        connection, token = connect(node)
         with connection:
             return _run(connection, node, token, command)
-    except _AgentError as error:
+    except AgentError as error:
         sys.stderr.write(f"ganger agent: {error}\n")
         return NO_CONNECTION
 
 
-def _connect(node: str) -> tuple[socket.socket, str]:
+def connect(node: str) -> tuple[socket.socket, str]:
+    """Return a connection to the agent of a node, and the token; raise AgentError."""
     directory = os.environ.get("GANGER_TASK_DIR")
     if not directory:
-        raise _AgentError("GANGER_TASK_DIR is not set: the agent exists only in jobs whose framework uses it")
+        raise AgentError("GANGER_TASK_DIR is not set: the agent exists only in jobs whose framework uses it")
     try:
         with open(os.path.join(directory, "agents.json"), encoding="utf-8") as file:
             agents = json.load(file)
@@ -49,19 +50,19 @@ def _connect(node: str) -> tuple[socket.socket, str]:
             token = file.read().strip()
         agents = {str(name): (str(address), int(port)) for name, (address, port) in agents.items()}
     except (OSError, ValueError, OverflowError, TypeError, AttributeError, RecursionError) as error:
-        raise _AgentError(f"this job has no agents: {error}") from None
+        raise AgentError(f"this job has no agents: {error}") from None
     if node not in agents:
-        raise _AgentError(f"no node {node!r} in this job; it has {', '.join(agents)}")
+        raise AgentError(f"no node {node!r} in this job; it has {', '.join(agents)}")
     address, port = agents[node]
     try:
         return socket.create_connection((address, port), CONNECT_TIMEOUT_S), token
     except (OSError, OverflowError, ValueError) as error:
-        raise _AgentError(f"cannot connect to the agent of {node} at {address}:{port}: {error}") from None
+        raise AgentError(f"cannot connect to the agent of {node} at {address}:{port}: {error}") from None
 
 
 def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
     try:
-        challenge, buffer = _challenge(connection)
+        challenge, buffer = receive_challenge(connection)
         connection.settimeout(None)
         answer = {"v": VERSION, "proof": proof(token, challenge, command), "command": command}
         connection.sendall(json.dumps(answer).encode() + b"\n")
@@ -78,11 +79,11 @@ def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
     except (ConnectionError, socket.timeout):
         pass
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _AgentError(f"the agent of {node} sent what is not of its protocol: {error!r}") from None
-    raise _AgentError(f"the agent of {node} closed the connection: is the token in agent-token correct?")
+        raise AgentError(f"the agent of {node} sent what is not of its protocol: {error!r}") from None
+    raise AgentError(f"the agent of {node} closed the connection: is the token in agent-token correct?")
 
 
-def _challenge(connection: socket.socket) -> tuple[str, bytes]:
+def receive_challenge(connection: socket.socket) -> tuple[str, bytes]:
     """Return the agent's challenge, and what it sent after it. Raises ConnectionError."""
     received = b""
     while b"\n" not in received:

@@ -14,7 +14,10 @@ STDIN = b"i"  # client to agent; an empty frame is the end of the input
 STDOUT = b"o"
 STDERR = b"e"
 EXIT = b"x"  # the exit code in decimal digits; the last frame
+DISMISSED = 255  # as exit code: the generation is over on the agent's node
 MAX_BYTES = 1 << 20
+HOLD = "ganger:hold"
+"""First word of the command, HOLD NODE, of a node that sends a checkpoint (`peer_copy`): no program has that name."""
 
 _HEAD = struct.Struct("!cI")
 

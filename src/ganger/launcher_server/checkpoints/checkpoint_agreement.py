@@ -5,6 +5,7 @@ Everything here runs on the event loop.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Coordinator, Counts, Order
@@ -38,10 +39,14 @@ class CheckpointAgreement:
         orders += generation.coordinator.counts_received(node, counts, self._loop.time())
         self._execute(generation, generation.coordinator, orders)
 
-    def checkpoint_saved(self, generation: Generation) -> None:
-        """Start the period until the next checkpoint: one was saved."""
-        if generation.coordinator is not None:
-            generation.coordinator.checkpoint_saved(self._loop.time())
+    def checkpoint_saved(self, generation: Generation, took_ms: int) -> None:
+        """Start the period until the next checkpoint: one was saved, which took that long."""
+        coordinator = generation.coordinator
+        if coordinator is None:
+            return
+        if generation.start.saves is not None and took_ms:
+            coordinator.period_s = replace(generation.start.saves, save_ms=took_ms).best_interval_ms / 1000
+        coordinator.checkpoint_saved(self._loop.time())
 
     def _wake(self, generation: Generation) -> None:
         generation.coordinator_timer = None
@@ -62,7 +67,7 @@ class CheckpointAgreement:
 
 def _new_coordinator(generation: Generation) -> Coordinator:
     checkpoint = generation.job.spec.checkpoint
-    period_ms = None if checkpoint is None else checkpoint.every_ms
+    period_ms = generation.start.save_interval_ms(checkpoint.every_ms) if checkpoint else None
     return Coordinator(
         remaining=generation.remaining,
         ranks=sum(len(share.ranks) for share in generation.start.shares),

@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from ganger.launcher_server import message_events
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.dispatcher import Dispatcher, LauncherWorld, send_stop
-from ganger.launcher_server.generation_state import Generation, new_generation
+from ganger.launcher_server.generation_state import Generation, kill_after_ms, new_generation
 from ganger.launcher_server.listener import LauncherListener
 from ganger.launcher_server.rank_records import Records
-from ganger.launcher_server.stop_grace import kill_after_ms
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished
 from ganger.model.job import Job
@@ -24,6 +23,9 @@ from ganger.ports import LiveGeneration, Report
 
 WEDGED_AFTER_S: Final = 10.0
 """Time beyond the ranks' deadline after which a launcher that was asked to stop is ended itself."""
+
+WARM_UP_S: Final = 50.0
+"""Time that a generation runs on at most while nodes that a resize adds import the job's modules."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,9 @@ class Place(Protocol):
 
     def begin(self, generation: Generation, previous: Generation | None) -> None:
         """Start a launcher on each node, or report why not. The previous generation of the gang is over by the log."""
+
+    def warm_up(self, generation: Generation, stop: Stop) -> list[str]:
+        """Have nodes that a resize adds import the job's modules; return those that will report it (`warmed`)."""
 
     def is_placing(self, generation: Generation) -> bool:
         """Return True while launchers are being started: the generation is ended when that is over."""
@@ -150,7 +155,11 @@ class GangRuntime:
         generation = self.generations.get(stop.gang)
         if generation is not None and generation.number == stop.generation:
             generation.stopping = stop
-            self.end(generation, stop)
+            generation.warming = self._place.warm_up(generation, stop)
+            if generation.warming:
+                generation.deadline = self.loop.call_later(WARM_UP_S, self._stop_warming, generation)
+            else:
+                self.end(generation, stop)
 
     def forget(self, gang: str) -> None:
         """Dismiss the launchers of a gang that has ended."""
@@ -192,6 +201,12 @@ class GangRuntime:
             limit_s = (stop.notice_ms + kill_after_ms(stop.cause)) / 1000 + WEDGED_AFTER_S
             generation.deadline = self.loop.call_later(limit_s, self._kill_wedged, generation)
 
+    def _stop_warming(self, generation: Generation) -> None:
+        """End a generation that ran on until the next one's new nodes had imported its modules."""
+        generation.warming = []
+        if generation.stopping is not None:
+            self.end(generation, generation.stopping)
+
     def conclude(self, generation: Generation, node: str, end: NodeEnd) -> None:
         """Report how a generation ended on a node without a launcher, and then that nothing of it is left there.
 
@@ -221,6 +236,8 @@ class GangRuntime:
         self.report(Cleared(gang=generation.gang, generation=generation.number, nodes=tuple(nodes)))
         for node in nodes:
             generation.clear(node)
+        if generation.warming:
+            self._stop_warming(generation)
 
     def lose(self, node: str) -> list[Generation]:
         """Take a lost node, which the core knows, from all generations; stop what still runs there. Return them."""
@@ -230,6 +247,8 @@ class GangRuntime:
                 send_stop(connection, Stop(gang=generation.gang, generation=generation.number, cause=Cause.NODE_LOST))
             generation.failed.append(node)
             generation.clear(node)
+            if generation.warming:
+                self._stop_warming(generation)
         return lost
 
     def fail(self, generation: Generation, node: str, detail: str, cause: Cause = Cause.START_FAILED) -> None:
@@ -291,7 +310,7 @@ class GangRuntime:
             connection.send("leave")
         if current is not None:
             self._place.connected(current, connection, hello)
-            if current.stopping:
+            if current.stopping and not current.warming:
                 send_stop(connection, current.stopping)
 
     def message_received(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
@@ -302,8 +321,18 @@ class GangRuntime:
         if self._place.message_received(hello, message, current):
             return
         self._dispatcher.message_received(connection, hello, message, current)
+        newest = self.generations.get(hello.gang)
+        if newest is not None and newest.warming:
+            self._follow_warming(newest, hello.node, message["type"], is_own=current is not None)
         if message["type"] == "cleared" and not self._place.keeps_launchers:
             connection.send("leave")
+
+    def _follow_warming(self, generation: Generation, node: str, kind: str, *, is_own: bool) -> None:
+        """End a generation once the new nodes are warm, or at once if something of it ends by itself."""
+        if kind == "warmed" and node in generation.warming:
+            generation.warming.remove(node)
+        if not generation.warming or (is_own and kind in ("rank_failed", "start_failed", "finished", "cleared")):
+            self._stop_warming(generation)
 
     def message_refused(self, hello: Hello, reason: str) -> None:
         """Count a rejected message; after several in a row end the launcher."""

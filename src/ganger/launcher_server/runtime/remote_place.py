@@ -15,6 +15,7 @@ from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.launcher_server.runtime.gang_runtime import GangRuntime
 from ganger.model.cluster import Node
+from ganger.model.decision import Stop
 from ganger.model.job import Job
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration
 
@@ -39,6 +40,9 @@ class RemotePlace(ABC):
         self._running_nodes: dict[AttemptId, list[str]] = {}
         """Nodes whose launcher has its plan already."""
         self._newest_reports: dict[str, dict[str, Any]] = {}
+
+    def warm_up(self, generation: Generation, stop: Stop) -> list[str]:
+        return []  # a launcher serves one generation
 
     @abstractmethod
     def token(self, gang: str, node: str, generation: int) -> str | None:

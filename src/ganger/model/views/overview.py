@@ -6,7 +6,8 @@ Serialised by REST as they are, like those of `model.views.service_views`.
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from ganger.model.views.service_views import QueueRow, ReasonView
+from ganger.model.views.queue_views import QueueRow
+from ganger.model.views.service_views import ReasonView
 
 Order = Literal["policy", "wait", "gpus", "priority", "user", "queue"]
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
@@ -14,6 +15,65 @@ ORDERS: Final[tuple[Order, ...]] = get_args(Order)
 
 policy: the order of the policy; wait: longest wait; gpus: most GPUs requested; priority: highest priority; user, queue:
 by name. """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestGang:
+    """The largest gang of one form in one domain of a level, limits of queues and users aside.
+
+    Attributes:
+        gpus: GPUs of each of its nodes; empty type: any.
+        level: Empty: in the whole cluster.
+        nodes: Its nodes with the capacity that is free now.
+        nodes_defragmented: Its nodes if all free GPUs were together: what consolidation could gain at most.
+    """
+
+    gpu_type: str
+    gpus: int
+    level: str
+    nodes: int
+    nodes_defragmented: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRow:
+    """A running job that consolidation moves.
+
+    Attributes:
+        leaves, gets: The nodes that it gives up, and those that it gets for them.
+        unsaved_ms: The work since its newest checkpoint, lost unless it is saved within the notice.
+        gpu_ms: GPU-milliseconds that the move wastes: unsaved work, and the time to start again.
+    """
+
+    job: str
+    leaves: tuple[str, ...]
+    gets: tuple[str, ...]
+    unsaved_ms: int
+    notice_ms: int
+    gpu_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefragPlan:
+    """Moves of running jobs after which a larger gang fits; without moves, none are possible or worth it.
+
+    Attributes:
+        job: The pending job that room is made for; empty: none, the largest gang becomes larger.
+        largest: Gangs of whole nodes in one domain of the level: how large before the moves.
+        nodes_after: The nodes of the largest gang of each of `largest` after the moves.
+        moves: What moves where, all at once.
+        gpu_ms: GPU-milliseconds that all moves waste.
+        is_cheapest: No other moves would waste less.
+    """
+
+    at_ms: int
+    level: str
+    job: str
+    largest: tuple[LargestGang, ...]
+    nodes_after: tuple[int, ...]
+    moves: tuple[MoveRow, ...]
+    gpu_ms: int
+    is_cheapest: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +122,7 @@ class Sizes:
     Attributes:
         available_gpus: How many more GPUs the queue may use; None: no limit.
         node_time: The limits of the queue, and of those above it, on node time used in a period.
+        fragmentation: The largest gang of each form and level without regard to limits, now and defragmented.
     """
 
     at_ms: int
@@ -71,6 +132,7 @@ class Sizes:
     available_gpus: int | None
     node_time: tuple[NodeTimeRow, ...]
     items: tuple[Size, ...]
+    fragmentation: tuple[LargestGang, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +192,7 @@ class Overview:
         unit: What is counted: GPUs, or else CPUs.
         unavailable: Those that no job can use.
         order: That of `next`; in the order `policy`, jobs with a reserved start come first, by that start.
+        fragmentation: The largest gang of each form and level, now and defragmented.
     """
 
     at_ms: int
@@ -147,11 +210,12 @@ class Overview:
     running: int
     order: Order
     next: tuple[NextJob, ...]
+    fragmentation: tuple[LargestGang, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSample:
-    """The current resource usage of a rank.
+    """The current resource usage of a rank; null is "not measured", as in pods.
 
     Attributes:
         rank: None for processes without a rank, such as mpirun.
@@ -165,9 +229,9 @@ class RankSample:
     rank: int | None
     node: str
     devices: tuple[int, ...]
-    cpu_milli: int
-    memory_bytes: int
-    processes: int
+    cpu_milli: int | None
+    memory_bytes: int | None
+    processes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

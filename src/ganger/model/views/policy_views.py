@@ -88,8 +88,65 @@ class QueuePosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdleJobTrial:
+    """A job that rules for idle jobs would have suspended or stopped.
+
+    Attributes:
+        at_ms: Unix ms at which it would have been for the first time.
+        gpu_ms: GPU time that it held without work after that, in ms.
+        is_active_again: It had work again later, or saved a checkpoint.
+    """
+
+    job: str
+    user: str
+    queue: str
+    at_ms: int
+    gpu_ms: int
+    is_active_again: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleQueueTrial:
+    """Rules for idle jobs of a queue that are new or changed, and their effect had they been in force.
+
+    Attributes:
+        action: suspend or stop.
+        jobs: The number of jobs that they would have suspended or stopped, at most.
+        gpu_ms: GPU time that these held without work after that, in ms.
+        active_again: The number of them that had work again later.
+    """
+
+    queue: str
+    window_ms: int
+    action: str
+    jobs: int
+    gpu_ms: int
+    active_again: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleTrial:
+    """Rules for idle jobs on the recorded work of GPUs.
+
+    Attributes:
+        from_ms: Unix ms of the oldest sample, null without any; `until_ms` that of the trial.
+        jobs: Those that would have been suspended or stopped, by GPU time, the first 100.
+        unmeasured: The number of jobs that ran for a window and of which no GPU was measured.
+        notes: What is not recorded, and so is not in the figures.
+    """
+
+    from_ms: int | None
+    until_ms: int
+    queues: tuple[IdleQueueTrial, ...]
+    jobs: tuple[IdleJobTrial, ...]
+    unmeasured: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTrial:
-    """The effects of another policy. All after `warnings` concern the next cycle.
+    """The effects of another policy. All after `warnings` concern the next cycle, but for `idle`.
 
     Attributes:
         against: The version that it is compared with.
@@ -100,6 +157,8 @@ class PolicyTrial:
         stays_pending: Jobs that would stay pending under it and otherwise start.
         moved: The number of pending jobs whose place changes.
         positions: The first of these places.
+        idle: The effect of its rules for idle jobs on the last week; null: none are new or changed, or only documents
+            were compared.
     """
 
     against: int
@@ -110,3 +169,4 @@ class PolicyTrial:
     stays_pending: tuple[str, ...] = ()
     moved: int = 0
     positions: tuple[QueuePosition, ...] = ()
+    idle: IdleTrial | None = None

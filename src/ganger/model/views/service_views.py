@@ -6,7 +6,9 @@ Serialised by REST as they are: durations in ms, sizes in bytes, times in Unix m
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from ganger.model.decision import SaveEstimate
 from ganger.model.job import JobSpec
+from ganger.model.views.queue_views import IdleNow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +54,7 @@ class Ledger:
         detect_ms: From a failure until it was detected.
         recovery_ms: From there to the first step of the next attempt, including the wait for nodes.
         lost_ms: Work after the newest checkpoint, which is repeated, and the end of the last attempt.
-        unobserved_ms: Work of attempts that did not succeed, of a job that has reported no step and no checkpoint: it
-            may have saved its work itself.
+        unobserved_ms: Work of attempts that did not succeed, of a job that has reported no step and no checkpoint.
         held_ms: The part of the total during which nodes were held.
         losses: Detect, recovery, lost and unobserved by cause.
     """
@@ -107,10 +108,11 @@ class AttemptView:
         outcome: Running, finished, failed or stopped.
         resumed_step: The step of the checkpoint that it started from.
         skipped: A sentence for each newer checkpoint that was incomplete.
-        blame: Of a failed one: user, infrastructure or unknown.
+        blame, failure_class: Of a failed one: user, infrastructure or unknown; its class as `ganger diagnose` names it.
         killed: Ranks that did not exit within the grace period and were killed.
         observed: It has reported a step or a checkpoint; else its progress is unknown.
         time_ms: The job's time limit over all attempts while it ran, where it was granted less than requested.
+        dropped_copy: Why another node has no copy of the newest checkpoint, empty if it has, or need not.
     """
 
     generation: int
@@ -122,9 +124,11 @@ class AttemptView:
     resumed_step: int | None = None
     skipped: tuple[str, ...] = ()
     blame: str = ""
+    failure_class: str = ""
     killed: tuple[int, ...] = ()
     observed: bool = False
     time_ms: int | None = None
+    dropped_copy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,7 @@ class JobRow:
         sentence: Why it is pending, or how it ended, on one line.
         elements: Of an array: the number of its elements in each state.
         array, index: Of an element: the id of its array, and its index.
+        save_ms: The time of the longest of its newest saves, None if none was measured.
     """
 
     id: str
@@ -155,6 +160,27 @@ class JobRow:
     elements: dict[str, int] | None = None
     array: str | None = None
     index: int | None = None
+    save_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavesView:
+    """The saves of a job that has not ended.
+
+    Attributes:
+        estimate: Their time, and the expected time between two failures.
+        every_ms: The interval in use, None if the script decides by itself.
+        best_every_ms: The interval that costs least.
+        cost, best_cost: The part of its time that the job loses with these intervals, by saves and by failures.
+        warning: A sentence if a save takes longer than the notice before a stop, else empty.
+    """
+
+    estimate: SaveEstimate
+    every_ms: int | None
+    best_every_ms: int
+    cost: float | None
+    best_cost: float
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +193,8 @@ class JobView:
         code_hash: Content hash of the copied code; None for a job that runs in its directory.
         progress: The newest report of rank 0 while it runs: {"step", "metrics", "t", "phase"}.
         ends_by_ms: While it runs: when its time limit, or the time granted at its start, expires; None: no limit.
+        saves: Of a job with a checkpoint section until it ends: its saves, or of the newest job of its name before it.
+        idle: While it is idle, and was warned of what follows.
     """
 
     row: JobRow
@@ -182,6 +210,8 @@ class JobView:
     progress: dict[str, Any] | None = None
     reason: ReasonView | None = None
     ends_by_ms: int | None = None
+    saves: SavesView | None = None
+    idle: IdleNow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +275,8 @@ class Explanation:
         reserved_start_ms: Its reserved start: it starts then at the latest; None without a reservation.
         forecast: When it is expected to start with all jobs before it; None if it is not pending.
         domains: One line for each domain of the lowest level, or of the level it must stay in: which jobs hold what
-            there; of a job that is not pending, for each attempt that failed, and each node that is not ready.
+            there; of a job that is not pending, for each attempt that failed, each node that is not ready, and each
+            spare.
         predicted: A sentence for each job without a time limit that the forecast depends on, this one included: how
             long it is expected to run, and from what that is predicted.
         changes: Changed requests with which it would start now.
@@ -277,12 +308,13 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempted:
-    """A running job that would be preempted: by which rule, with what notice, and its work that is not saved yet."""
+    """A running job that would be preempted; `nodes` is how many it would give up, 0 if it would be stopped."""
 
     job: str
     rule: str
     notice_ms: int
     unsaved_ms: int
+    nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +325,7 @@ class DryRun:
         forecast: When it would be expected to start; None if it would start now.
         preempted: The jobs that would be preempted for it.
         environment: The variables that ganger adds for rank 0.
+        saves: What is known of its saves from the newest job of its name.
     """
 
     spec: JobSpec
@@ -306,6 +339,7 @@ class DryRun:
     preempted: tuple[Preempted, ...] = ()
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    saves: SavesView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,33 +366,6 @@ class Stacks:
     attempt: int
     at_ms: int
     groups: tuple[StackGroup, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRow:
-    """A queue with what it and its descendants may use, and use. None: no limit.
-
-    Attributes:
-        nominal, borrowing, lending: Amounts {"gpus", "cpu_milli", "memory_bytes", "gpu_types"}, the last by type.
-        used, available: Amounts with "gpus.TYPE" for each type that some queue has a quota for.
-        fair_gpus: Its fair share of the GPUs of the cluster, by nominal quota, weight and demand.
-        pending: Pending jobs in it and its descendants.
-        running: Jobs there that are neither pending nor suspended.
-    """
-
-    name: str
-    parent: str | None
-    weight: int
-    nominal: dict[str, int | dict[str, int] | None]
-    borrowing: dict[str, int | dict[str, int] | None]
-    lending: dict[str, int | dict[str, int] | None]
-    used: dict[str, float]
-    available: dict[str, float | None]
-    user_limits: dict[str, int | dict[str, int] | None]
-    default_time_ms: int | None
-    fair_gpus: int
-    pending: int
-    running: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field
 
 from ganger.model.queue import MAX_FIGURE, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS
-from ganger.model.views.service_views import MaintenanceRow, NodeRow, QueueRow
+from ganger.model.views.queue_views import QueueRow
+from ganger.model.views.service_views import MaintenanceRow, NodeRow
 from ganger.rest.body_types import StrictBool, StrictNumber
 from ganger.rest.etags import ExpectedSeq, VersionParam
 from ganger.rest.responses import (

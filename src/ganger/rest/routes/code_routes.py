@@ -6,11 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Final
 from weakref import WeakValueDictionary
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from ganger.engine.service import RequestError, TokenRow
+from ganger.rest.proxy_identity import CallerName
 from ganger.rest.responses import CHANGE_STATUSES, HOLDER, ServiceParam, response_docs
 
 router: Final = APIRouter(tags=["jobs"])
@@ -46,7 +47,19 @@ class UploadSlots:
             yield
 
 
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="hash of the content, as `ganger.code` makes it")]
+Digest = Annotated[
+    str,
+    Path(
+        pattern="^[0-9a-f]{64}$",
+        description="hash of the content, as `ganger.code` makes it; at a controller: SHA-256 of the archive",
+    ),
+]
+Namespace = Annotated[
+    str,
+    Query(
+        pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="at a controller: namespace of the jobs that use it"
+    ),
+]
 
 
 @router.get(
@@ -55,9 +68,9 @@ Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="hash of the 
     response_class=Response,
     responses=response_docs({}, 204, "There is such a copy, and it is kept for a while", 404),
 )
-def find_code(service: ServiceParam, digest: Digest) -> Response:
+def find_code(service: ServiceParam, digest: Digest, namespace: Namespace = "default") -> Response:
     """Return whether the server has a copy of this code, which then need not be sent."""
-    if not service.received_code.has(digest):
+    if not service.received_code.has(digest, namespace):
         raise RequestError("no_snapshot", f"there is no copy of the code {digest}", "send it: PUT", 404)
     return Response(status_code=204)
 
@@ -71,11 +84,13 @@ def find_code(service: ServiceParam, digest: Digest) -> Response:
         "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
     },
 )
-async def put_code(request: Request, service: ServiceParam, digest: Digest) -> Response:
+async def put_code(
+    request: Request, service: ServiceParam, caller: CallerName, digest: Digest, namespace: Namespace = "default"
+) -> Response:
     """Store a copy of code, sent as a tar archive with gzip: plain files, directories and links inside it."""
     slots: UploadSlots = request.app.state.upload_slots
     holder: TokenRow | None = request.scope.get(HOLDER)
-    async with slots.hold("" if holder is None else holder.user):
+    async with slots.hold(caller or ("" if holder is None else holder.user)):
         with service.received_code.new_file() as file:
             try:
                 async with asyncio.timeout(UPLOAD_S):
@@ -86,5 +101,5 @@ async def put_code(request: Request, service: ServiceParam, digest: Digest) -> R
                 raise RequestError("upload_too_slow", message, "leave files out: .gangerignore", 408) from None
             except ClientDisconnect:
                 return Response(status_code=400)
-            await run_in_threadpool(service.received_code.keep, file, digest)  # no change waits for it
+            await run_in_threadpool(service.received_code.keep, file, digest, namespace)  # no change waits for it
     return Response(status_code=204)

@@ -22,6 +22,7 @@ from ganger.rest.responses import (
     run_change,
     view_responses,
 )
+from ganger.spec.amounts import MAX_STEPS
 
 router: Final = APIRouter(tags=["jobs"])
 
@@ -54,6 +55,17 @@ class JobChange:
 
     priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY), StrictNumber] | None = None
     suspended: StrictBool | None = None
+    nodes: Annotated[str, Field(pattern=r"^[+-]?[0-9]{1,6}$", description="of an elastic job: 4, +1 or -2")] | None = (
+        None
+    )
+    rollback: (
+        Annotated[
+            int,
+            Field(ge=0, le=MAX_STEPS, description="step: return to the newest checkpoint at or before it"),
+            StrictNumber,
+        ]
+        | None
+    ) = None
     labels: Annotated[
         dict[Annotated[str, Field(pattern=_KEY)], Annotated[str, Field(pattern=_VALUE)] | None],
         Field(description="added or replaced; null removes one", json_schema_extra={"additionalProperties": False}),
@@ -175,7 +187,7 @@ def get_job(service: ServiceParam, version: VersionParam, id: str) -> Response:
 async def patch_job(
     request: Request, service: ServiceParam, id: str, body: JobChange, expected: ExpectedSeq
 ) -> Response:
-    """Change a live job's priority, suspend or resume it; change any job's labels and notes."""
+    """Change a live job's priority or nodes, suspend, resume or roll it back; change any job's labels and notes."""
 
     def change() -> JobView:
         name = service.find(id)
@@ -184,6 +196,10 @@ async def patch_job(
                 service.set_priority(name, body.priority)
             if body.suspended is not None:
                 service.suspend(name, suspended=body.suspended)
+            if body.nodes is not None:
+                service.scale(name, body.nodes)
+            if body.rollback is not None:
+                service.roll_back(name, body.rollback)
             if body.labels or body.notes is not None:
                 service.describe(name, body.labels, body.notes)
         return service.job(name)

@@ -1,19 +1,30 @@
-"""Routes of /report, /fit and /overview: GPU time used, the largest job that would start now, cluster and queues."""
+"""Routes of /report, /fit, /defrag and /overview: GPU time used, the largest jobs that fit or could, the cluster."""
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from ganger.engine.service import SizeRequest
 from ganger.model.queue import DEFAULT
-from ganger.model.views.overview import Order, Overview, Sizes
+from ganger.model.views.overview import DefragPlan, Order, Overview, Sizes
 from ganger.model.views.service_views import Totals
 from ganger.rest.proxy_identity import CallerName
-from ganger.rest.responses import MAX_NUMBER, ServiceParam, json_response, view_responses
+from ganger.rest.responses import (
+    CHANGE_STATUSES,
+    MAX_NUMBER,
+    ServiceParam,
+    json_response,
+    run_change,
+    view_responses,
+)
 
 router: Final = APIRouter()
 
 MAX_GPUS: Final = 1 << 20
+Level = Annotated[str | None, Query(description="level in one domain of which a larger job is to fit; unset: lowest")]
+Budget = Annotated[
+    int | None, Query(ge=1, le=MAX_NUMBER, description="GPU-milliseconds that the moves may waste; unset: no limit")
+]
 Amount = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 
 
@@ -46,6 +57,26 @@ def get_fit(
     """Return the largest job of each form that would start now, by GPU type and topology level."""
     request = SizeRequest(gpu_type=gpu_type.lower(), gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
     return json_response(service.sizes(queue, request, time_ms, caller))
+
+
+@router.get("/defrag", tags=["fit"], responses=view_responses(DefragPlan, 409))
+def get_defrag(
+    service: ServiceParam,
+    level: Level = None,
+    budget_ms: Budget = None,
+) -> Response:
+    """Return the moves of running jobs after which a larger job fits; nothing is moved."""
+    return json_response(service.defrag(level, budget_ms))
+
+
+@router.post(
+    "/defrag", status_code=202, tags=["fit"], responses=view_responses(DefragPlan, *CHANGE_STATUSES, status=202)
+)
+async def apply_defrag(
+    request: Request, service: ServiceParam, caller: CallerName, level: Level = None, budget_ms: Budget = None
+) -> Response:
+    """Move running jobs so that a larger job fits: all of the moves or none; return them."""
+    return json_response(await run_change(request, lambda: service.apply_defrag(level, budget_ms, caller)), 202)
 
 
 @router.get("/overview", tags=["fit"], responses=view_responses(Overview))

@@ -98,9 +98,9 @@ def _prometheus_text(cycles: Histogram, metrics: tuple[Metric, ...]) -> bytes:
             yield durations
             for metric in metrics:
                 family_class = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                family = family_class(metric.name, metric.help, labels=[metric.label])
-                for label, value in sorted(metric.values.items()):
-                    family.add_metric([label], value)
+                family = family_class(metric.name, metric.help, labels=metric.labels)
+                for labels, value in sorted(metric.values.items()):
+                    family.add_metric(labels, value)
                 yield family
 
     return generate_latest(CollectedMetrics())

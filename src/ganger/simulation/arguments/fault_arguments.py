@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ganger.model.cluster import Node
+from ganger.model.node_health.fault import Fault, Severity
 from ganger.model.units import DAY_MS
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.json_output import findings_json
@@ -13,7 +14,10 @@ from ganger.simulation.node_outages import FaultModel, draw_outages, record_leng
 from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import Faults
 from ganger.simulation.traces.read_trace import read_faults
+from ganger.simulation.traces.trace import NodeFault
 
+NOTE: Final = "note"
+"""Level of a fault that takes no node away."""
 LARGEST_RATE: Final = 1_000
 NEED_FAULTS: Final = ("fault_rate", "fault_seed", "fault_nodes", "detect_ms", "repair_ms", "spares")
 """Arguments that have a meaning only with `--faults`."""
@@ -41,8 +45,29 @@ def faults_from(arguments: argparse.Namespace, nodes: Sequence[Node], seed: int 
         detect_ms=arguments.detect_ms or 0,
         repair_ms=arguments.repair_ms,
     )
-    outages = draw_outages(trace.records, [node.name for node in nodes], model)
-    return Faults(trace=trace, outages=outages, spares=arguments.spares or 0)
+    names = [node.name for node in nodes]
+    outages = draw_outages([fault for fault in trace.records if fault.level != NOTE], names, model)
+    notes = _notes([fault for fault in trace.records if fault.level == NOTE], names)
+    return Faults(trace=trace, outages=outages, notes=notes, spares=arguments.spares or 0)
+
+
+def _notes(faults: Sequence[NodeFault], names: Sequence[str]) -> tuple[tuple[int, Fault], ...]:
+    """Return faults that take no node away as reports of checks. InvalidArgument: one is of a node of another name."""
+    known = dict.fromkeys(names)
+    for fault in faults:
+        if fault.node not in known:
+            raise InvalidArgument(
+                f"line {fault.line} is a {NOTE} of {fault.node}, which is no node of the cluster",
+                f"name a node from {names[0]} to {names[-1]}",
+            )
+    return tuple((fault.start_ms, _note(fault)) for fault in faults)
+
+
+def _note(fault: NodeFault) -> Fault:
+    code, sentence = fault.category or NOTE, fault.detail or fault.category or NOTE
+    return Fault(
+        node=fault.node, check="trace", code=code, severity=Severity.NOTE, at_ms=fault.start_ms, sentence=sentence
+    )
 
 
 def faults_json(faults: Faults, outcome: Outcome) -> dict[str, Any]:

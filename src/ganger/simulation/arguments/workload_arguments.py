@@ -1,4 +1,4 @@
-"""The jobs of a simulation under `--load-scale`, and their speed by type of GPU: `--throughputs`, `--recorded-on`."""
+"""The jobs of a simulation: `--load-scale`, `--elastic`, and their speed: `--throughputs`, `--recorded-on`."""
 
 import argparse
 import re
@@ -12,9 +12,12 @@ from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.traces.read_trace import read_jobs
 from ganger.simulation.traces.trace import RecordedJob, Trace
 from ganger.simulation.workload.gpu_speeds import GpuSpeeds
+from ganger.simulation.workload.scaling import ElasticJobs
 from ganger.simulation.workload.throughputs import read_throughputs
 
 LARGEST_LOAD: Final = 1_000
+LARGEST_SIZE: Final = 64
+DEFAULT_SIZE: Final = "2"
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
@@ -38,6 +41,26 @@ def load_from(text: str) -> Fraction:
             "for twice the load: --load-scale 2",
         )
     return factor
+
+
+def elastic_from(arguments: argparse.Namespace) -> ElasticJobs | None:
+    """Return which jobs are made elastic; None: those that the trace says. InvalidArgument: a number cannot be used."""
+    if arguments.elastic is None:
+        if arguments.elastic_max is not None:
+            raise InvalidArgument("--elastic-max needs the share of the jobs that are elastic", "--elastic 0.5")
+        return None
+    share, largest = (
+        Fraction(text) if _NUMBER.fullmatch(text) else Fraction(-1)
+        for text in (arguments.elastic, arguments.elastic_max or DEFAULT_SIZE)
+    )
+    if not 0 <= share <= 1:
+        raise InvalidArgument(f"share {arguments.elastic!r} is not a number from 0 to 1", "for half: --elastic 0.5")
+    if not 1 < largest <= LARGEST_SIZE:
+        raise InvalidArgument(
+            f"size {arguments.elastic_max!r} is not a number above 1, at most {LARGEST_SIZE}",
+            "for jobs that can use twice the GPUs that they ask for: --elastic-max 2",
+        )
+    return ElasticJobs(share, largest)
 
 
 def speeds_for(arguments: argparse.Namespace, nodes: Sequence[Node]) -> GpuSpeeds | None:

@@ -104,6 +104,7 @@ def extract_days(
     state = log.restore(before)
     reader = _LogReader(state, *readers)
     for row in log.iter_rows(state.seq, last):
+        state = reader.continue_from(log.state_before(row, state))
         reason = row.event.reason if isinstance(row.event, e.Unreadable) else refusal(state, row.event)
         if reason is not None:
             raise RequestError(
@@ -198,6 +199,11 @@ class _LogReader:
                 self._requests.append((state.at_ms, e.NodeCordoned(node=node.name)))
         self._requests += [(state.at_ms, window) for window in state.maintenance.values()]
 
+    def continue_from(self, state: State) -> State:
+        """Continue from the state before the next row: another controller may have begun with it."""
+        self._state = state
+        return state
+
     def read(self, row: e.Stamped) -> None:
         """Fold the next row of the log into the days."""
         event, at_ms = row.event, row.at_ms
@@ -264,6 +270,9 @@ class _LogReader:
         if isinstance(event, e.NodesListed):
             self._begin_ms = at_ms if self._begin_ms is None else self._begin_ms
             self._nodes.listed(event.nodes, self._begin_ms, at_ms)
+        elif isinstance(event, e.NodeChanged):
+            table = self._state.nodes
+            self._nodes.known[event.listed.name] = table.nodes[table.index[event.listed.name]]
         elif isinstance(event, e.NodeLost):
             self._nodes.away_since_ms.setdefault(event.node, at_ms)
         elif isinstance(event, e.NodeReturned):

@@ -99,9 +99,9 @@ def _demand(
     for job in jobs:
         changes[job.submitted_ms][0] += job.gpu_milli
         changes[until_ms if job.over_ms is None else job.over_ms][0] -= job.gpu_milli
-        for begin_ms, end_ms in job.running:
-            changes[begin_ms][1] += job.gpu_milli
-            changes[end_ms][1] -= job.gpu_milli
+        for begin_ms, end_ms, milli in job.allocated:
+            changes[begin_ms][1] += milli
+            changes[end_ms][1] -= milli
     first_ms, last_ms = min(changes, default=0), max(changes, default=0)
     capacity_times = [changed_ms for changed_ms, _ in capacity]
     for changed_ms in capacity_times:

@@ -146,10 +146,11 @@ def _gpu_time(jobs: Sequence[JobHistory], costs: CheckpointCosts) -> tuple[int, 
         for index, attempt in enumerate(job.attempts):
             work_ms = job.duration_ms if job.work_ms is None else job.work_ms
             useful_ms, lost_ms = split_attempt(attempt, work_ms, costs, is_first=index == 0)
-            useful += job.gpu_milli * useful_ms
-            allocated += job.gpu_milli * (attempt.ended_ms - attempt.began_ms)
+            milli = int(job.gpu_milli * attempt.size)
+            useful += milli * useful_ms
+            allocated += milli * (attempt.ended_ms - attempt.began_ms)
             for cause, ms in lost_ms.items():
-                lost[cause] += job.gpu_milli * ms
+                lost[cause] += milli * ms
     return allocated, useful, dict(lost)
 
 

@@ -76,7 +76,7 @@ def observed_failures(outages: Sequence[Outage], nodes: int, until_ms: int) -> F
 
 def forecast(jobs: Sequence[JobHistory], failures: Failures, costs: CheckpointCosts, capacity: int) -> Forecast:
     """Return the forecast for the jobs that ended. `capacity`: all GPU time of the run, in units of `Goodput`."""
-    allocated = sum(job.gpu_milli * (attempt.ended_ms - attempt.began_ms) for job in jobs for attempt in job.attempts)
+    allocated = sum(job.gpu_us for job in jobs)
     missed = max(0, failures.nodes - -(-allocated * failures.nodes // capacity)) if capacity else 0
     waiting_ms = wait_ms(failures, missed)
     useful = expected_allocated = wall = jobs_ms = interruptions = 0.0

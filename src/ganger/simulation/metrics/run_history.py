@@ -25,6 +25,7 @@ class Attempt:
     moved: the attempt before was on other nodes
     switches: number of domains of the innermost level that its nodes are in; 0 if unknown
     gpu_types: types of GPU of its nodes
+    size: GPUs, as a multiple of those of the job
     time_ratio: ms that a ms of work takes on its nodes
     """
 
@@ -40,6 +41,7 @@ class Attempt:
     moved: bool = False
     switches: int = 0
     gpu_types: tuple[str, ...] = ()
+    size: int | Fraction = 1
     time_ratio: int | Fraction = 1
 
 
@@ -47,7 +49,8 @@ class Attempt:
 class JobHistory:
     """The history of one job.
 
-    duration_ms: how long it runs undisturbed, on the type of GPU that it last ran on
+    gpu_milli: thousandths of GPUs that it asks for
+    duration_ms: how long it runs undisturbed with these, on the type of GPU that it last ran on
     work_ms: the same on the type that work is measured on; None: as long
     running: intervals in which it ran, in order and apart
     ended_ms: time of its good end; None if it has none
@@ -79,6 +82,22 @@ class JobHistory:
     def over_ms(self) -> int | None:
         """Time of its end, good or not; None if it waits or runs."""
         return self.gone_ms if self.ended_ms is None else self.ended_ms
+
+    @property
+    def allocated(self) -> Iterator[tuple[int, int, int]]:
+        """Begin and end of each interval in which it ran, and thousandths of GPUs meanwhile."""
+        if all(attempt.size == 1 for attempt in self.attempts):
+            return ((begin_ms, end_ms, self.gpu_milli) for begin_ms, end_ms in self.running)
+        return (
+            (attempt.began_ms, attempt.ended_ms, int(self.gpu_milli * attempt.size))
+            for attempt in self.attempts
+            if attempt.began_ms < attempt.ended_ms
+        )
+
+    @property
+    def gpu_us(self) -> int:
+        """Total of the GPU time that it was allocated, in GPU-microseconds: thousandths of a GPU times ms."""
+        return sum((end_ms - begin_ms) * milli for begin_ms, end_ms, milli in self.allocated)
 
     @property
     def ran_ms(self) -> int:

@@ -109,7 +109,7 @@ def _shares(jobs: Sequence[JobHistory], entitled: Mapping[str, int]) -> list[flo
     """Return what each tenant got of what it is entitled to, 0 included."""
     gpu_time: Counter[str] = Counter()
     for job in jobs:
-        gpu_time[job.tenant] += job.gpu_milli * job.ran_ms
+        gpu_time[job.tenant] += job.gpu_us
     return [gpu_time[tenant] / amount for tenant, amount in entitled.items() if amount]
 
 
@@ -127,7 +127,7 @@ def _occupancy(timeline: Sequence[Step], until_ms: int) -> float | None:
 
 def _moved(jobs: Sequence[JobHistory]) -> int:
     return sum(
-        job.gpu_milli * (before.ended_ms - before.began_ms)
+        int(job.gpu_milli * before.size) * (before.ended_ms - before.began_ms)
         for job in jobs
         for before, after in pairwise(job.attempts)
         if after.moved

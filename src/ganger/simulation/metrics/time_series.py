@@ -111,7 +111,7 @@ def _interval_means(spans: Sequence[Span], edges: NDArray[np.float64]) -> NDArra
 
 
 def _running_spans(jobs: Iterable[JobHistory]) -> Iterator[Span]:
-    return ((*interval, job.gpu_milli) for job in jobs for interval in job.running)
+    return (span for job in jobs for span in job.allocated)
 
 
 def _size_classes(jobs: Iterable[JobHistory]) -> list[str]:
@@ -125,7 +125,7 @@ def _by_tenant(jobs: Iterable[JobHistory]) -> dict[str, list[JobHistory]]:
     gpu_time: Counter[str] = Counter()
     all_jobs = list(jobs)
     for job in all_jobs:
-        gpu_time[job.tenant] += job.gpu_milli * job.ran_ms
+        gpu_time[job.tenant] += job.gpu_us
     if len(gpu_time) < 2:
         return {}
     largest = [name for name, _ in sorted(gpu_time.items(), key=lambda item: (-item[1], item[0]))[:LISTED_TENANTS]]

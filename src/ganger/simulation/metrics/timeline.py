@@ -29,10 +29,10 @@ def timeline_steps(jobs: Sequence[JobHistory], capacity: Sequence[Interval]) -> 
         _change_demand(changes[job.submitted_ms], job, +1)
         if job.over_ms is not None:
             _change_demand(changes[job.over_ms], job, -1)
-        for begin_ms, end_ms in job.running:
+        for begin_ms, end_ms, milli in job.allocated:
             for at_ms, sign in ((begin_ms, +1), (end_ms, -1)):
-                changes[at_ms][0] += sign * job.gpu_milli
-                changes[at_ms][1] -= sign * job.gpu_milli
+                changes[at_ms][0] += sign * milli
+                changes[at_ms][1] -= sign * job.gpu_milli  # an elastic job waits for no more than it asks for
     capacity_before, begin_ms = 0, first_ms(jobs)
     for at_ms, milli in capacity:
         changes[max(at_ms, begin_ms)][2] += milli - capacity_before

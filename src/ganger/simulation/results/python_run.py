@@ -23,6 +23,8 @@ _DURATIONS: Final = {
     "start": "start_ms",
     "checkpoint": "checkpoint_ms",
     "checkpoint_cost": "write_ms",
+    "notice": "notice_ms",
+    "save": "save_ms",
     "detect": "detect_ms",
     "repair": "repair_ms",
 }

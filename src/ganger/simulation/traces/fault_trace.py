@@ -1,7 +1,8 @@
 """The format of node faults: `node`, `start_day`, `end_day` (days, with a fraction), `level`, `class`, `desc`.
 
 The columns of `node_faults_348d.csv`, made of stepfun-ai/InfiniteHBD-Trace. A fault that begins before the
-previous one of its node has ended is kept and counted: the node is down while any of them lasts.
+previous one of its node has ended is kept and counted: the node is down while any of them lasts. One of the level
+`note` takes no node away: it is reported as checks report a fault that calls for nothing.
 """
 
 from collections.abc import Callable

@@ -47,11 +47,15 @@ def job(row: Row) -> RecordedJob:
         raise BadRow(Flaw.CONTRADICTION, f"gpu_milli {gpu_milli} is a share of one GPU and excludes gpus {gpus}")
     if nodes is not None and (gpus % nodes or (gpu_milli and nodes > 1)):
         raise BadRow(Flaw.CONTRADICTION, f"{gpus} GPUs cannot be divided equally among {nodes} nodes")
+    max_gpus = row.integer_or_none("max_gpus")
+    if max_gpus is not None and (max_gpus < gpus or not gpus):
+        raise BadRow(Flaw.CONTRADICTION, f"max_gpus {max_gpus} of an elastic job that asks for {gpus} GPUs")
     return RecordedJob(
         name=row.required("name"),
         submitted_ms=row.iso_time("submitted") if row.has("submitted") else row.integer("submitted_ms"),
         duration_ms=row.integer_or_none("duration_ms"),
         gpus=gpus,
+        max_gpus=max_gpus,
         gpu_milli=gpu_milli,
         nodes=nodes,
         cpu_milli=row.integer_or_none("cpu_milli"),

@@ -20,6 +20,7 @@ class RecordedJob:
 
     duration_ms: how long it runs at the size it asks for; None if unknown
     gpus: number of whole GPUs
+    max_gpus: most whole GPUs that an elastic job can use; None: it runs on `gpus`
     gpu_milli: share of one GPU, instead of `gpus`
     nodes: number of nodes; None: the trace leaves it to the scheduler
     gpu_types: acceptable types, lower-case; empty: any
@@ -35,6 +36,7 @@ class RecordedJob:
     submitted_ms: int
     duration_ms: int | None
     gpus: int = 0
+    max_gpus: int | None = None
     gpu_milli: int | None = None
     nodes: int | None = None
     cpu_milli: int | None = None

@@ -1,1 +1,1 @@
-"""Changes to the jobs of a trace before they are simulated: speed by type of GPU, and the load."""
+"""Changes to the jobs of a trace before they are simulated: speed by type and number of GPUs, and the load."""

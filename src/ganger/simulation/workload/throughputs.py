@@ -69,7 +69,7 @@ def _throughput(row: Row) -> Throughput:
         batch_size=row.integer_or_none("batch_size"),
         gpus=row.integer_or_none("gpus", 1),
         gpu_type=row.required("gpu_type").lower(),
-        steps_per_s=row.exact("steps_per_s"),
+        steps_per_s=Fraction(0) if row.text("steps_per_s") == _UNKNOWN else row.exact("steps_per_s"),
         line=row.line,
     )
 
@@ -88,10 +88,19 @@ def _new_check() -> Callable[[Throughput], tuple[Flaw, str] | None]:
 
 
 _COLUMNS: Final = ("model", "batch_size", "gpus", "gpu_type", "steps_per_s")
+_UNKNOWN: Final = "nan"
+"""ElasticFlow's throughput of what was not measured."""
+_ELASTICFLOW: Final = {
+    **{name: name for name in _COLUMNS},
+    "batch_size": "global_batch_size",
+    "gpu_type": "gpu",
+    "steps_per_s": "iterations_per_s",
+}
+"""The columns that ElasticFlow's throughputs have."""
 FORMAT: Final = Format(
     name="throughputs",
     doc="throughputs by type of GPU",
-    columns=({name: name for name in _COLUMNS},),
+    columns=({name: name for name in _COLUMNS}, _ELASTICFLOW),
     optional=frozenset({"batch_size", "gpus"}),
     record=_throughput,
     new_check=_new_check,

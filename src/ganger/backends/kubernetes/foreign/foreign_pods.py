@@ -7,76 +7,51 @@ docs/explanation/decisions/kubernetes.md, "Foreign pods as gangs")."""
 
 import asyncio
 import itertools
-import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Final
 
-from ganger.backends.kubernetes.binding import Binder, NotLeadingError, is_over
+from ganger.backends.kubernetes.binding import Binder, is_over
 from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang
+from ganger.backends.kubernetes.foreign.background_tasks import BackgroundTasks
+from ganger.backends.kubernetes.foreign.foreign_gang import (
+    FOREIGN_MARK,
+    REQUEUED,
+    ForeignGang,
+    assignments_by_rank,
+    end_events,
+    failure,
+    is_bound_at,
+    running_gang,
+)
 from ganger.backends.kubernetes.foreign.foreign_job import (
+    POD_GROUP,
+    ClusterLookup,
     SchedulingUnit,
     UnsupportedPodError,
+    asks_of,
     build_job,
     is_bindable,
     is_foreign,
     unit_of,
 )
+from ganger.backends.kubernetes.foreign.gang_owners import GangOwners, OwnerView
+from ganger.backends.kubernetes.foreign.partial_bindings import PartialBindings, rejection_of
+from ganger.backends.kubernetes.foreign.pending_units import FormedGang, PendingUnits
+from ganger.backends.kubernetes.foreign.places.replacements import Replacements
 from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
-from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory, slots_of
-from ganger.kubeapi.backoff import backoff_s
+from ganger.backends.kubernetes.foreign.suspensions import Suspensions
+from ganger.backends.kubernetes.nodes.node_inventory import NodeInventory
+from ganger.backends.kubernetes.nodes.node_room import is_late
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import FAILURES, Cause, Start, Stop
-from ganger.model.event import Cleared, Event, Failed, Finished, Started, StopRequested, Submitted
+from ganger.model.event import Cleared, Event, Failed, Started, StopRequested, Submitted
 from ganger.ports import Report
 
-FOREIGN_MARK: Final = "~"
-"""Part of the id of every foreign gang, and of no job: names of objects cannot contain it."""
-INITIAL_BACKOFF_S: Final = 0.5
-MAX_BACKOFF_S: Final = 30.0
-"""Backoff before pods that could not be bound form a gang again."""
-
-_log = logging.getLogger(__name__)
-Explain = Callable[[Key, str], None]
-
-
-@dataclass(slots=True)
-class _Gang:
-    """A gang of foreign pods.
-
-    Attributes:
-        pods: in rank order.
-        nodes: the node on which each pod is or is being bound, by UID.
-        left: UIDs of the bound pods, by node.
-        slots: the device slots of each pod, by UID.
-        missing: pods that could not be bound, on nodes with others of the gang.
-        failed: why a pod failed, by node.
-        deferred: events that arrived while pods were being bound.
-        has_failed: a failure was reported to the core.
-        is_broken: the gang is not complete any more and ends.
-    """
-
-    id: str
-    unit: SchedulingUnit
-    pods: list[Pod]
-    generation: int = 0
-    nodes: dict[str, str] = field(default_factory=dict)
-    left: dict[str, set[str]] = field(default_factory=dict)
-    slots: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    missing: list[Pod] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    deferred: list[Callable[[], None]] = field(default_factory=list)
-    has_failed: bool = False
-    is_placing: bool = False
-    is_broken: bool = False
-    stopping: Stop | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        """True while its pods are to be bound. Bound pods of a failed gang stay, so its missing pods are bound too."""
-        stays = self.stopping is None or (self.stopping.cause in FAILURES and bool(self.left))
-        return stays and not self.is_broken
+REPLACE_S: Final = 30.0
+"""Time for which the node of a killed pod is kept for the one that its owner creates instead."""
+EXPECT_S: Final = 120.0
+"""Time for which nodes are kept for pods that the first one of a gang creates when it runs."""
 
 
 class ForeignPods:
@@ -85,7 +60,7 @@ class ForeignPods:
     Args:
         binder: binds and deletes pods.
         pods: live view of the pods.
-        groups: live view of the PodGroups.
+        owners: reads, suspends and resumes the owners of the pods.
         inventory: the nodes; it gets the pods that are placed here.
         explain: called with a pod and why it waits.
     """
@@ -94,52 +69,51 @@ class ForeignPods:
         self,
         binder: Binder,
         pods: Mapping[Key, Pod],
-        groups: Mapping[Key, PodGroup],
+        owners: GangOwners,
         inventory: NodeInventory,
-        explain: Explain,
+        explain: Callable[[Key, str], None],
     ) -> None:
-        self._binder, self._pods, self._groups, self._explain = binder, pods, groups, explain
+        self._binder, self._pods, self._owners, self._explain = binder, pods, owners, explain
         self._inventory = inventory
+        self.lookup = ClusterLookup(inventory.level_of, binder.claims.request)
         self._loop = asyncio.get_running_loop()
+        self._tasks, self._ids = BackgroundTasks(), itertools.count(1)
+        self._run = self._tasks.run
         self._report: Report | None = None
-        self._gangs: dict[str, _Gang] = {}
-        self._gang_of: dict[str, _Gang] = {}
-        self._pending: dict[SchedulingUnit, dict[str, Pod]] = {}
-        self._bound: dict[SchedulingUnit, set[str]] = {}
-        self._failures: dict[SchedulingUnit, int] = {}
-        self._unbound: dict[SchedulingUnit, str] = {}
-        """Causes for which the missing pods of a unit could not be bound in the last attempt."""
-        self._scheduled: set[SchedulingUnit] = set()
-        self._ids = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._gangs: dict[str, ForeignGang] = {}
+        self._gang_of: dict[str, ForeignGang] = {}
+        self._suspensions = Suspensions(owners, self._report_events, self._run, self._delete)
+        self._units = PendingUnits(owners, self._explain_all, self._claim, self._form)
+        self._replacements = Replacements(inventory, self._gang_of)
+        self._partial = PartialBindings(owners, binder)
 
     def adopt(self, gangs: Iterable[AdoptedGang]) -> None:
         """Add gangs that run already. Called before `open`."""
         for adopted in gangs:
-            gang = _Gang(adopted.job.id, adopted.unit, list(adopted.pods), generation=adopted.start.generation)
-            gang.nodes = {pod.metadata.uid: pod.spec.node_name for pod in adopted.pods}
-            for uid, node in gang.nodes.items():
-                gang.left.setdefault(node, set()).add(uid)
-                self._gang_of[uid] = gang
-            self._gangs[gang.id] = gang
+            gang = self._gangs[adopted.job.id] = running_gang(adopted)
+            self._gang_of |= dict.fromkeys(gang.nodes, gang)
+            self._partial.note_adopted(gang, adopted.began_ms)
 
     def new_id(self, unit: SchedulingUnit) -> str:
         """Return a new gang id."""
-        return f"{unit.key.name}{FOREIGN_MARK}{next(self._ids)}.{unit.key.namespace}"
+        return f"{unit.name}{FOREIGN_MARK}{next(self._ids)}.{unit.key.namespace}"
 
     def open(self, report: Report) -> None:
         """Start with the existing pods. Gangs that run already are reported as started."""
-        self._report = report
+        self._report, self._units.is_open = report, True
         for gang in list(self._gangs.values()):
             self._report_events(Started(gang=gang.id, generation=gang.generation, nodes=tuple(gang.left)))
         for pod in list(self._pods.values()):
             self.pod_changed(None, pod)
+        self._run(self._suspensions.resume_others())
+        self._run(self._undo_halves())
 
     def close(self) -> None:
         """Stop; pods stay as they are."""
         self._report = None
-        for task in self._tasks:
-            task.cancel()
+        self._units.close()
+        self._suspensions.close()
+        self._tasks.close()
 
     # -- changes in the cluster ----------------------------------------------------------------------------------------
 
@@ -148,95 +122,99 @@ class ForeignPods:
         pod = after or before
         if pod is None or self._report is None or not is_foreign(pod):
             return
-        uid, unit = pod.metadata.uid, unit_of(pod)
-        ended = after is None or is_over(after)
-        if pod.spec.node_name and not ended:
-            self._bound.setdefault(unit, set()).add(uid)
-        elif uid in self._bound.get(unit, ()):
-            self._bound[unit].discard(uid)
-        if (gang := self._gang_of.get(uid)) is not None:
-            if ended or (pod.spec.node_name and not gang.generation):  # a previous leader may have bound it
+        unit, ended = unit_of(pod), after is None or is_over(after)
+        self._units.note(unit, pod, exists=not ended)
+        if (gang := self._gang_of.get(pod.metadata.uid)) is not None:
+            if ended or (pod.spec.node_name and gang.is_waiting):  # a previous leader may have bound it
                 self._pod_ended(gang, pod)
         elif after is not None and is_bindable(after):
-            self._pending.setdefault(unit, {})[uid] = after
-            self._consider_soon(unit)
-        elif unit in self._pending:
-            self._pending[unit].pop(uid, None)
-            self._tidy(unit)
+            self._units.add(unit, after)
+            self._units.consider(unit)
+        else:
+            self._units.remove(unit, pod)
+        self._tidy(unit)
 
     def group_changed(self, before: PodGroup | None, after: PodGroup | None) -> None:
         """Handle a PodGroup that was added, or whose minimum changed."""
         if after is not None and self._report is not None:
-            self._consider_soon(SchedulingUnit(is_group=True, key=after.metadata.key))
+            self._units.consider(SchedulingUnit(POD_GROUP, after.metadata.key))
 
     def reconsider_all(self) -> None:
-        """Reconsider all pending units after a change of the topology levels."""
-        for unit in self._pending:
-            self._consider_soon(unit)
+        """Reconsider all pending units after a change of the topology levels, or of devices."""
+        self._units.reconsider_all()
 
-    def _consider_soon(self, unit: SchedulingUnit) -> None:
-        """Consider a unit once all changes of this moment have been handled."""
-        if unit not in self._scheduled:
-            self._scheduled.add(unit)
-            self._loop.call_soon(self._consider, unit)
-
-    def _consider(self, unit: SchedulingUnit) -> None:
-        """Submit a gang of the pending pods if there are enough."""
-        self._scheduled.discard(unit)
-        pods = list(self._pending.get(unit, {}).values())
-        if not pods or self._report is None:
-            return
-        group = self._groups.get(unit.key) if unit.is_group else None
-        if unit.is_group and group is None:
-            self._explain_all(pods, f"the PodGroup {unit.key.name} does not exist")
-            return
-        min_pods = group.min_pods if group is not None else 1
-        count = len(pods) + len(self._bound.get(unit, ())) + self._count_unbound(unit)
-        if count < min_pods:
-            self._explain_all(
-                pods, f"the PodGroup {unit.key.name} has {count} of at least {min_pods} pods, without gates"
-            )
-            return
+    def _form(self, unit: SchedulingUnit, view: OwnerView, formed: FormedGang) -> bool:
+        """Submit a gang, or give its pods to the suspended one that it was; return whether it takes them."""
+        new = view.needs.expected.created_by(formed.pods[0]) if formed.is_base and view.needs.expected else ()
+        pods, expected = (*formed.pods, *new), frozenset(pod.metadata.uid for pod in new)
+        if formed.is_base and (suspended := self._suspensions.gang_of(view.target)) is not None:
+            if not suspended.is_clear:
+                return False  # what is left of it is being deleted
+            if (ranks := suspended.in_rank_order(pods)) is not None:
+                suspended.expected = expected
+                self._give_pods(suspended, unit, ranks)
+                return True
+            self._suspensions.drop(suspended)  # its owner has changed
         id = self.new_id(unit)  # noqa: A001
         try:
-            job, ordered = build_job(id, unit.key.name, pods, group, self._inventory.level_of)
+            job, ordered = build_job(id, unit.name, pods, view.needs, self.lookup)
         except UnsupportedPodError as error:
-            self._explain_all(pods, str(error))
-            return
-        del self._pending[unit]
-        gang = self._gangs[id] = _Gang(id, unit, ordered)
+            self._explain_all(formed.pods, str(error))
+            return False
+        shape = tuple(map(asks_of, ordered))
+        gang = self._gangs[id] = ForeignGang(id, unit, ordered, shape, expected, is_base=formed.is_base)
+        gang.queue = view.needs.queue
         self._gang_of |= {pod.metadata.uid: gang for pod in ordered}
         if self._report is not None:
             self._report(Submitted(job=job)).add_done_callback(
                 lambda done: self._loop.call_soon_threadsafe(self._submitted, gang, done)
             )
+        return True
 
-    def _submitted(self, gang: _Gang, done: Future[int]) -> None:
+    def _claim(self, unit: SchedulingUnit, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Bind pods in the places that their gang keeps, of ended or expected pods; return the others."""
+        for gang in self._gangs_of(unit):
+            placed, pods = self._replacements.place(gang, pods)
+            for pod in placed:
+                self._units.remove(unit, pod)
+            if placed:
+                self._bind_in_background(gang, placed)
+        return pods
+
+    def _offer(self, gang: ForeignGang) -> None:
+        """Withdraw the gangs that wait with a pod that could replace an ended one of this gang."""
+        for other in self._gangs_of(gang.unit):
+            if other.is_withdrawable and any(gang.replaceable(pod) for pod in other.pods):
+                self._withdraw(other)  # its pods wait again when it has ended
+
+    def _withdraw(self, gang: ForeignGang) -> None:
+        """End a gang that is not what was submitted any more."""
+        gang.is_broken = True
+        self._report_events(StopRequested(gang=gang.id))
+
+    def _gangs_of(self, unit: SchedulingUnit) -> list[ForeignGang]:
+        of_unit = (self._gang_of.get(member) for member in self._units.members(unit))
+        return list({gang.id: gang for gang in of_unit if gang is not None}.values())
+
+    def _submitted(self, gang: ForeignGang, done: Future[int]) -> None:
         """Handle the result of a submission. Rejected pods wait and are retried: their queue may be created later."""
         error = done.exception()
         if error is None or self._gangs.pop(gang.id, None) is None:
             return
         self._explain_all(gang.pods, f"{error}")
-        self._failures[gang.unit] = self._failures.get(gang.unit, 0) + 1
+        self._partial.note_rejection(gang.unit)
         self._release(gang, [pod for pod in gang.pods if self._gang_of.get(pod.metadata.uid) is gang])
 
-    def _count_unbound(self, unit: SchedulingUnit) -> int:
-        gangs = [gang for gang in self._gangs.values() if gang.unit == unit] if unit.is_group else []
-        bound = self._bound.get(unit, set())
-        return sum(pod.metadata.uid not in bound for gang in gangs for pod in gang.pods)
-
     def explain(self, id: str, message: str) -> None:
-        """Show why a gang waits on its pods."""
-        if (gang := self._gangs.get(id)) is not None and not gang.generation:
+        """Show why a gang waits on its pods; of a suspended one, once they exist."""
+        if (gang := self._gangs.get(id)) is not None and gang.is_waiting:
+            gang.message = message
             self._explain_all(gang.pods, message)
 
     def _explain_all(self, pods: Iterable[Pod], message: str) -> None:
-        for pod in pods:
+        for pod in (pod for pod in pods if pod.metadata.key in self._pods):
             unit = unit_of(pod)
-            if (error := self._unbound.get(unit)) is not None:
-                count = len(self._bound.get(unit, ()))
-                message = f"{count} of its pods are bound and stay; the rest could not be: {error}; {message}"
-            self._explain(pod.metadata.key, message)
+            self._explain(pod.metadata.key, self._partial.explain(unit, self._units.count_bound(unit), message))
 
     # -- decisions of the core -----------------------------------------------------------------------------------------
 
@@ -244,125 +222,168 @@ class ForeignPods:
         """Bind a gang to its nodes."""
         if (gang := self._gangs.get(start.gang)) is None:
             return
-        if gang.generation:  # decided before the loss of a node was known
+        if not gang.is_waiting:  # decided before the loss of a node was known
             self._report_events(Cleared(gang=gang.id, generation=start.generation, nodes=start.nodes))
             return
-        gang.generation = start.generation
-        self._place(gang, start)
+        gang.generation, gang.is_waiting = start.generation, False
+        if gang.target is None:
+            self._place(gang, start)
+        else:
+            self._suspensions.resume(gang, gang.target, start)
 
     def stop(self, stop: Stop) -> None:
-        """Stop a gang.
-
-        Its pods are deleted, as in kube-scheduler's preemption, except after a failure of one of them, which their
-        owner handles.
-        """
+        """Stop a gang: suspend its owner, or delete its pods, except after a failure, which their owner handles."""
         gang = self._gangs.get(stop.gang)
         if gang is not None and gang.generation == stop.generation:
             gang.stopping = stop
             if not gang.is_placing:
                 self._end(gang, stop)
+            self._clear_vacant(gang, stop.generation)
 
     def forget(self, id: str) -> None:
         """Forget a gang that has ended: its unbound pods wait again."""
         if (gang := self._gangs.pop(id, None)) is not None:
+            self._suspensions.forget(gang)
+            self._partial.end(gang)
             self._release(gang, [pod for pod in gang.pods if self._gang_of.get(pod.metadata.uid) is gang])
 
-    def _end(self, gang: _Gang, stop: Stop) -> None:
-        if stop.cause in FAILURES or gang.is_broken:
+    def _end(self, gang: ForeignGang, stop: Stop) -> None:
+        if self._suspensions.is_resumed(gang):
+            self._suspensions.end_resumed(gang, may_wait=stop.cause in REQUEUED)
+        elif stop.cause not in FAILURES and not gang.is_broken:
+            self._run(self._preempt(gang, stop))
+
+    async def _preempt(self, gang: ForeignGang, stop: Stop) -> None:
+        """Suspend the owner of a gang, or delete its bound pods."""
+        if stop.cause in REQUEUED and await self._suspensions.suspend(gang):
             return
-        uids = {uid for bound in gang.left.values() for uid in bound}
-        pods = [pod for pod in gang.pods if pod.metadata.uid in uids]
-        self._track(self._loop.create_task(self._delete(pods)))
+        await self._delete(gang.bound_pods)
+        if stop.cause in REQUEUED and self._gangs.get(gang.id) is gang:
+            self._report_events(StopRequested(gang=gang.id))  # what its owner creates instead is another gang
+
+    def _give_pods(self, gang: ForeignGang, unit: SchedulingUnit, ranks: list[Pod]) -> None:
+        """Give a suspended gang the pods that its owner has created, for the nodes that it has, or will have."""
+        start = self._suspensions.forget(gang)
+        gang.unit, gang.pods = unit, ranks
+        self._gang_of |= {pod.metadata.uid: gang for pod in ranks}
+        if start is not None:
+            self._place(gang, start)
+        else:
+            self._explain_all(ranks, gang.message)
 
     async def _delete(self, pods: list[Pod]) -> None:
         await self._binder.delete([self._pods[pod.metadata.key] for pod in pods if pod.metadata.key in self._pods])
 
     # -- binding -------------------------------------------------------------------------------------------------------
 
-    def _place(self, gang: _Gang, start: Start) -> None:
-        assignments = _assignments_by_rank(start)
+    def _place(self, gang: ForeignGang, start: Start) -> None:
+        assignments = assignments_by_rank(start)
         for rank, pod in enumerate(gang.pods):
             gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid] = assignments[rank]
         self._inventory.adopt(filter(None, map(self._bindable, gang.pods)))
-        self._bind_in_background(gang, gang.pods)
+        self._partial.begin(gang)
+        self._bind_in_background(gang, gang.existing)
+        if gang.expected:
+            self._loop.call_later(EXPECT_S, self._clear_vacant, gang, gang.generation)
 
-    def _bind_in_background(self, gang: _Gang, pods: list[Pod]) -> None:
+    def _bind_in_background(self, gang: ForeignGang, pods: list[Pod]) -> None:
         gang.is_placing = True
-        self._track(self._loop.create_task(self._bind(gang, pods)))
+        self._run(self._bind(gang, pods))
 
-    async def _bind(self, gang: _Gang, pods: list[Pod]) -> None:
+    async def _bind(self, gang: ForeignGang, pods: list[Pod]) -> None:
         """Bind pods to their nodes, then handle the events that arrived meanwhile."""
-        assignments = {
-            index: (gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid]) for index, pod in enumerate(pods)
-        }
-        bound, error = await self._binder.bind(pods, assignments, lambda: gang.is_wanted)
-        gang.is_placing = False
+        uids = enumerate(pod.metadata.uid for pod in pods)
+        assignments = {index: (gang.nodes[uid], gang.slots[uid]) for index, uid in uids}
+        noted = {index: gang.notes | self._inventory.notes(pods[index], *at) for index, at in assignments.items()}
+        timeout_s = self._partial.timeout_s(gang)
+        bound, error = await self._binder.bind(pods, assignments, noted, lambda: gang.is_wanted, timeout_s)
         for index in bound:
-            self._note_bound(gang, pods[index].metadata.uid)
+            gang.note_bound(pods[index].metadata.uid)
         gang.missing = [pod for index, pod in enumerate(pods) if index not in bound]
         if gang.missing:
-            self._handle_partial_binding(gang, error)
+            await self._handle_partial_binding(gang, error)
         else:
-            self._failures.pop(gang.unit, None)
-            self._unbound.pop(gang.unit, None)
+            gang.keep_places()
+            self._partial.note_success(gang)
             if not gang.has_failed:
                 self._report_events(Started(gang=gang.id, generation=gang.generation, nodes=tuple(gang.left)))
+        gang.is_placing = False
         deferred, gang.deferred = gang.deferred, []
         for handle in deferred:
             handle()
         if gang.stopping is not None:
             self._end(gang, gang.stopping)
+        self._offer(gang)
+        self._units.consider(gang.unit)
 
-    def _note_bound(self, gang: _Gang, uid: str) -> None:
-        gang.left.setdefault(gang.nodes[uid], set()).add(uid)
-        self._bound.setdefault(gang.unit, set()).add(uid)
+    async def _handle_partial_binding(self, gang: ForeignGang, error: str) -> None:
+        """Retry a partial binding, or undo it.
 
-    def _handle_partial_binding(self, gang: _Gang, error: str) -> None:
-        """Handle a partial binding.
-
-        Bound pods belong to their owner and may run by now: they stay on their nodes. Missing pods on these nodes are
-        retried there, where their slots stay allocated. The others wait again.
+        Where no controller creates deleted pods again, and where a gang runs, bound pods stay on their nodes. Missing
+        pods on these nodes are retried there, where their slots stay allocated. The others wait again.
         """
-        _log.warning("%s: %d of %d pods could not be bound: %s", gang.id, len(gang.missing), len(gang.pods), error)
-        self._unbound[gang.unit] = error
-        self._failures[gang.unit] = self._failures.get(gang.unit, 0) + 1
-        rest = [pod for pod in gang.missing if not gang.left.get(gang.nodes[pod.metadata.uid])]
-        gang.missing = [pod for pod in gang.missing if pod not in rest]
-        if rest:
+        self._partial.note_failure(gang, error)
+        after_s: float | None = self._partial.backoff_s(gang.unit)
+        rest = [pod for pod in gang.missing if gang.nodes[pod.metadata.uid] not in gang.left]
+        if gang.is_wanted and await self._partial.is_undoable(gang):
+            is_whole = all(self._bindable(pod) or self._is_bound(gang, pod) for pod in gang.missing)
+            if not is_whole or (after_s := self._partial.retry_after_s(gang)) is None:
+                await self._undo(gang, error)
+                return
+        elif rest:
+            gang.missing = [pod for pod in gang.missing if pod not in rest]
             self._release_nodes(gang, rest, error)
-        if gang.missing and gang.is_wanted:
+            self._explain_all(rest, "binding is tried again")
+        if gang.missing and gang.is_wanted and after_s is not None:
             self._explain_all(gang.missing, "binding is retried on the same node, where its slots stay allocated")
-            after_s = backoff_s(self._failures[gang.unit], INITIAL_BACKOFF_S, MAX_BACKOFF_S)
             self._loop.call_later(after_s, self._try_missing, gang)
 
-    def _release_nodes(self, gang: _Gang, rest: list[Pod], error: str) -> None:
+    async def _undo_halves(self) -> None:
+        """Give up the gangs that an earlier controller bound in part, and whose other pods are not bound soon."""
+        async for gang in self._partial.find_halves(self._gangs_of):
+            self._report_events(StopRequested(gang=gang.id))
+
+    async def _undo(self, gang: ForeignGang, error: str) -> None:
+        """Give up a gang that is bound in part: its owner creates the deleted pods again, and they are another gang."""
+        node = gang.nodes[gang.missing[0].metadata.uid]
+        gang.missing, gang.is_broken, gang.has_failed = [], True, True
+        cause = Cause.START_FAILED
+        self._report_events(Failed(gang=gang.id, generation=gang.generation, node=node, cause=cause, detail=error))
+        unbound = await self._partial.undo(gang)
+        cleared = gang.unbound_nodes()
+        self._explain_all(unbound, "they are tried again, on the nodes that are best then")
+        self._release(gang, [pod for pod in unbound if self._gang_of.get(pod.metadata.uid) is gang])
+        self._report_events(*cleared)
+
+    def _release_nodes(self, gang: ForeignGang, rest: list[Pod], error: str) -> None:
         """Release nodes without a bound pod. One of `rest` may be bound elsewhere, by a previous leader."""
         events: list[Event] = []
         if gang.stopping is None and not gang.is_broken:
             gang.has_failed = True
-            events.append(_failure(gang, gang.nodes[rest[0].metadata.uid], error))
-        nodes = dict.fromkeys(node for node in gang.nodes.values() if not gang.left.get(node))
-        events += [Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)) for node in nodes]
+            events.append(failure(gang, gang.nodes[rest[0].metadata.uid], error))
+        events += gang.unbound_nodes()
+        self._explain_all(rest, "they are tried again, on the nodes that are best then")
         self._release(gang, rest)
         self._report_events(*events)
 
-    def _try_missing(self, gang: _Gang) -> None:
+    def _try_missing(self, gang: ForeignGang) -> None:
         if self._report is None or gang.is_placing or self._gangs.get(gang.id) is not gang or not gang.is_wanted:
             return
         missing, gang.missing = gang.missing, []
         for pod in missing:
-            uid, current = pod.metadata.uid, self._pods.get(pod.metadata.key)
-            if self._bindable(pod) is not None:
+            if self._is_bound(gang, pod):
+                gang.note_bound(pod.metadata.uid)  # by a request without a response
+            elif self._bindable(pod) is not None or self._partial.timeout_s(gang) is not None:
                 gang.missing.append(pod)
-            elif (
-                current is not None
-                and current.metadata.uid == uid
-                and _is_bound_at(current, gang.nodes[uid], gang.slots[uid])
-            ):
-                self._note_bound(gang, uid)  # by a request without a response
             else:
                 self._release(gang, [pod])
         self._bind_in_background(gang, gang.missing)
+
+    def _is_bound(self, gang: ForeignGang, pod: Pod) -> bool:
+        """Return whether a pod is bound as planned, by the cache."""
+        current, uid = self._pods.get(pod.metadata.key), pod.metadata.uid
+        is_same = current is not None and current.metadata.uid == uid
+        return is_same and current is not None and is_bound_at(current, gang.nodes[uid], gang.slots[uid])
 
     def _bindable(self, pod: Pod) -> Pod | None:
         """Return the cached pod of that UID if it can still be bound, or None."""
@@ -379,7 +400,7 @@ class ForeignPods:
         for gang in list(self._gangs.values()):
             self._lose(gang, node)
 
-    def _lose(self, gang: _Gang, node: str) -> None:
+    def _lose(self, gang: ForeignGang, node: str) -> None:
         if gang.is_placing:
             gang.deferred.append(lambda: self._lose(gang, node))
             return
@@ -390,15 +411,14 @@ class ForeignPods:
         missing, gang.missing = gang.missing, []
         self._release(gang, missing)
         if not gang.is_broken:
-            gang.is_broken = True  # these pods are not recreated: the gang does not wait for other nodes
-            self._report_events(StopRequested(gang=gang.id))
+            self._withdraw(gang)  # these pods are not recreated: the gang does not wait for other nodes
 
-    def _release_on_node(self, gang: _Gang, node: str) -> None:
+    def _release_on_node(self, gang: ForeignGang, node: str) -> None:
         on_node = [pod for pod in gang.pods if gang.nodes.get(pod.metadata.uid) == node]
         gang.missing = [pod for pod in gang.missing if pod not in on_node]
         self._release(gang, [pod for pod in on_node if self._gang_of.get(pod.metadata.uid) is gang])
 
-    def _release(self, gang: _Gang, pods: list[Pod]) -> None:
+    def _release(self, gang: ForeignGang, pods: list[Pod]) -> None:
         """Remove pods from their gang. Those that exist unbound wait again."""
         current = [self._pods[pod.metadata.key] for pod in pods if pod.metadata.key in self._pods]
         by_uid = {pod.metadata.uid: pod for pod in current}
@@ -409,87 +429,71 @@ class ForeignPods:
         for pod in pods:
             del self._gang_of[pod.metadata.uid]
             if (pending := self._bindable(pod)) is not None:
-                self._pending.setdefault(gang.unit, {})[pending.metadata.uid] = pending
-        if gang.unit in self._pending and gang.unit not in self._scheduled:
-            failures = self._failures.get(gang.unit, 0)
-            self._scheduled.add(gang.unit)
-            after_s = backoff_s(failures, INITIAL_BACKOFF_S, MAX_BACKOFF_S) if failures else 0.0
-            self._loop.call_later(after_s, self._consider, gang.unit)
+                self._units.add(gang.unit, pending)
+        self._units.consider(gang.unit, self._partial.backoff_s(gang.unit))
 
-    def _pod_ended(self, gang: _Gang, pod: Pod) -> None:
+    def _pod_ended(self, gang: ForeignGang, pod: Pod) -> None:
         """Handle the end of a pod of a gang."""
         uid = pod.metadata.uid
         if gang.is_placing:
             gang.deferred.append(lambda: self._pod_ended(gang, pod))
             return
         node = gang.nodes.get(uid, "")
-        bound_here = gang.left.get(node, set())
-        if not gang.generation and not gang.is_broken:
-            gang.is_broken = True  # it is not what was submitted: the other pods wait again
-            self._report_events(StopRequested(gang=gang.id))
-        elif uid in bound_here:
-            bound_here.discard(uid)
-            if pod.status.phase == "Failed":
-                gang.failed[node] = f"the pod {pod.metadata.name} failed: {pod.status.message or pod.status.reason}"
-            if not bound_here:
-                self._clear(gang, node)
+        is_bound = uid in gang.left.get(node, ())
+        if gang.is_waiting and not gang.is_broken:
+            self._withdraw(gang)  # the other pods wait again
+        elif is_bound and not gang.is_broken and is_late(pod, self._inventory.cluster(), self._pods.values()):
+            self._run(self._undo_rejected(gang, pod))
+        elif is_bound:
+            self._bound_pod_ended(gang, pod, node)
 
-    def _clear(self, gang: _Gang, node: str) -> None:
+    async def _undo_rejected(self, gang: ForeignGang, pod: Pod) -> None:
+        """Give up a gang of which a node rejected a pod, since another scheduler was faster: the rest does nothing."""
+        if await self._partial.is_rejection_undoable(gang, pod):
+            for other in filter(lambda other: other.is_withdrawable, self._gangs_of(gang.unit)):
+                self._withdraw(other)
+            await self._undo(gang, rejection_of(pod))
+        else:
+            self._bound_pod_ended(gang, pod, gang.nodes[pod.metadata.uid])
+
+    def _bound_pod_ended(self, gang: ForeignGang, pod: Pod, node: str) -> None:
+        bound_here = gang.left.get(node, set())
+        bound_here.discard(pod.metadata.uid)
+        if pod.status.phase == "Failed":
+            gang.failed[node] = f"the pod {pod.metadata.name} failed: {pod.status.message or pod.status.reason}"
+        self._offer(gang)
+        if not bound_here and gang.may_replace(pod):
+            self._loop.call_later(REPLACE_S, self._clear_vacant, gang, gang.generation)
+        elif not bound_here:
+            self._clear(gang, node)
+            if not any(gang.left.values()):
+                self._clear_vacant(gang, gang.generation)
+
+    def _clear_vacant(self, gang: ForeignGang, generation: int) -> None:
+        """Clear the nodes on which all pods of an attempt have ended and were not replaced, or do not exist yet."""
+        if self._report is None or self._gangs.get(gang.id) is not gang or gang.generation != generation:
+            return
+        if gang.is_placing or (gang.missing and gang.is_wanted):
+            self._loop.call_later(REPLACE_S, self._clear_vacant, gang, generation)
+            return
+        for node in [node for node, bound in gang.left.items() if not bound]:
+            self._clear(gang, node)
+
+    def _clear(self, gang: ForeignGang, node: str) -> None:
         """Report that all pods of a gang on a node have ended."""
-        events: list[Event] = []
-        if (error := gang.failed.get(node)) is not None:
-            events.append(_failure(gang, node, error.rstrip(": ")))
-        elif gang.stopping is None:
-            events.append(Finished(gang=gang.id, generation=gang.generation, nodes=(node,)))
+        events = end_events(gang, node)
         gang.left.pop(node, None)
         self._release_on_node(gang, node)
-        self._report_events(*events, Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)))
+        generation = gang.generation
+        if gang.target is not None and not gang.left:
+            gang.reset()
+        self._report_events(*events, Cleared(gang=gang.id, generation=generation, nodes=(node,)))
         self._tidy(gang.unit)
 
-    # -- internals -----------------------------------------------------------------------------------------------------
-
     def _tidy(self, unit: SchedulingUnit) -> None:
-        for by_unit in (self._pending, self._bound):
-            if unit in by_unit and not by_unit[unit]:
-                del by_unit[unit]
-        if unit not in self._pending and unit not in self._bound:
-            self._unbound.pop(unit, None)
+        if unit not in self._units:
+            self._partial.forget(unit)
 
-    def _report_events(self, event: Event, *more: Event) -> None:
-        if self._report is not None:
-            self._report(event, *more)
-
-    def _track(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, NotLeadingError):
-            _log.error("foreign pods: a task failed", exc_info=error)
-
-
-def is_foreign_gang(id: str) -> bool:
-    """Return whether an id is of a gang of foreign pods."""
-    return FOREIGN_MARK in id
-
-
-def _assignments_by_rank(start: Start) -> dict[int, tuple[str, tuple[int, ...]]]:
-    """Return the node and slots of each rank; all ranks of a share have as many slots."""
-    assignments = {}
-    for share in start.shares:
-        count = len(share.devices) // max(1, len(share.ranks))
-        for index, rank in enumerate(share.ranks):
-            assignments[rank] = share.node, tuple(share.devices[index * count : (index + 1) * count])
-    return assignments
-
-
-def _is_bound_at(pod: Pod, node: str, slots: tuple[int, ...]) -> bool:
-    """Return whether a pod is bound as planned, and has not ended."""
-    return pod.spec.node_name == node and slots_of(pod) == slots and not is_over(pod)
-
-
-def _failure(gang: _Gang, node: str, detail: str) -> Failed:
-    cause = Cause.START_FAILED if not gang.left else Cause.LAUNCHER_LOST
-    return Failed(gang=gang.id, generation=gang.generation, node=node, cause=cause, detail=detail)
+    def _report_events(self, *events: Event) -> None:
+        if self._report is not None and events:
+            self._report(*events)

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from ganger.backends.kubernetes.foreign.gang_kinds import GangNeeds, RoleNeed
+from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import ApiStruct, ObjectMeta
 from ganger.kubeapi.resources import Resource
 
@@ -44,10 +46,15 @@ class PodGroup(ApiStruct, frozen=True):
     spec: PodGroupSpec = PodGroupSpec()
 
     @property
-    def min_pods(self) -> int:
-        """Number of pods that must exist before any is placed."""
+    def needs(self) -> GangNeeds:
+        """Number of pods that must exist before any is placed, queue and topology."""
         gang = self.spec.scheduling_policy.gang
-        return 1 if gang is None else gang.min_count
+        least = 1 if gang is None else gang.min_count
+        topology = tuple(constraint.key for constraint in self.spec.scheduling_constraints.topology)
+        queue = self.metadata.labels.get(object_names.QUEUE, "")
+        return GangNeeds({"": RoleNeed(least, least)}, queue=queue, topology=topology)
 
 
 POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", PodGroup)
+BETA_POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", PodGroup)
+"""The same objects as servers from 1.37 on have them."""

@@ -8,27 +8,36 @@ The kubelet picks devices, so GPU indices here are only slots. ganger's pods hav
 foreign pods, and unhealthy devices, have the last of the rest.
 """
 
-from collections import defaultdict
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from ganger.backends.kubernetes.devices.device_inventory import DeviceInventory
+from ganger.backends.kubernetes.gpus.node_gpus import node_gpus
+from ganger.backends.kubernetes.gpus.shares_of_others import SharesOfOthers, same_devices
+from ganger.backends.kubernetes.gpus.sharing_dialects import Binding, binding_annotations
 from ganger.backends.kubernetes.nodes import topology_labels as network
-from ganger.backends.kubernetes.nodes.dra import Device, allocated_gpus, is_used_by
-from ganger.backends.kubernetes.nodes.node_capacity import capacity_of, not_ready_reason, usable_gpus
+from ganger.backends.kubernetes.nodes.dra import ClaimedGpus
+from ganger.backends.kubernetes.nodes.image_names import AskedImages
+from ganger.backends.kubernetes.nodes.network_profiles import NodeFabric
+from ganger.backends.kubernetes.nodes.node_capacity import capacity_of, not_ready_reason
 from ganger.backends.kubernetes.nodes.pod_requests import ZERO, PodResources, pod_request
+from ganger.backends.kubernetes.nodes.reclaim_taints import reclaim_notice
 from ganger.backends.kubernetes.nodes.topology_labels import LEVELS
+from ganger.backends.kubernetes.repair.node_marks import CORDONED_BY, CordonWatch
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.custom_resources import SCHEDULER
+from ganger.gang_jobs.node_request_template import is_placeholder
 from ganger.kubeapi import objects
+from ganger.kubeapi.device_objects import ResourceClaim
 from ganger.model import event as e
-from ganger.model.cluster import Cluster, Node
+from ganger.model.cluster import FABRICS, Cluster, Node, is_same_node
 from ganger.model.policy import Level
 
 EVICTED: Final = "EvictionByEvictionAPI"
 """Reason of the condition DisruptionTarget of a pod that is about to be deleted by an eviction."""
-CORDONED_BY: Final = "kubernetes"
-"""Caller of a cordon that was not made through ganger."""
 _MAX_SLOT_DIGITS: Final = 4
 """No slot index has that many digits."""
 
@@ -36,7 +45,7 @@ _MAX_SLOT_DIGITS: Final = 4
 def cluster(
     nodes: Iterable[objects.Node],
     pods: Iterable[objects.Pod],
-    claims: Iterable[objects.ResourceClaim] = (),
+    claims: Iterable[ResourceClaim] = (),
 ) -> Cluster:
     """Return the cluster of these objects, for a single look."""
     inventory = NodeInventory()
@@ -59,8 +68,12 @@ class NodeInventory:
     def __init__(self) -> None:
         self.topology: tuple[Level, ...] = ()
         """Levels of the policy, which take precedence over those that nodes are listed with."""
+        self._fabrics: tuple[NodeFabric, ...] = ()
+        self._images = AskedImages()
         self._nodes: dict[str, objects.Node] = {}
         self._foreign_usage: dict[str, PodResources] = {}
+        self._shares = SharesOfOthers()
+        """GPUs of foreign pods that ask for them in a dialect of sharing."""
         self._own_uids: set[str] = set()
         self._ignored_jobs: frozenset[str] = frozenset()
         self._stale: dict[str, objects.Pod] = {}
@@ -69,22 +82,34 @@ class NodeInventory:
         """UIDs of foreign pods that the core places, from before they are bound until they have ended."""
         self._slots: dict[str, dict[str, tuple[int, ...]]] = {}
         """Slots of ganger's pods, by node and UID."""
-        self._claims: dict[objects.Key, objects.ResourceClaim] = {}
+        self._claimed_gpus = ClaimedGpus()
+        self.devices = DeviceInventory()
+        """Devices that pods claim."""
+        self._device_kinds: dict[str, dict[str, dict[str, int]]] = {}
+        """Kinds of the devices of ganger's pods, by node and UID."""
         self._present: tuple[Level, ...] = ()
         self._computed: dict[str, Node] = {}
+        self.gpu_resources: dict[str, str] = {}
+        """Resource of the GPUs of each node that has some, or had before its device plugin restarted."""
         self._changed: set[str] = set()
         """Nodes to be computed again."""
+        self._shrunk: set[str] = set()
+        """Nodes with ganger's pods that now have less of an extended resource: the core keeps what gangs hold."""
         self._state_changed: set[str] = set()
         """Nodes whose state may have changed."""
         self._labels_changed = True
         self._cluster: Cluster | None = None
         self._reported: Cluster | None = None
+        self._repeated: set[str] = set()
+        """Nodes to be reported again: of what was reported the core ignored what a gang held that is gone now."""
         self._unready_reasons: dict[str, str] = {}
         """Messages about nodes that are not ready."""
         self._lost: set[str] = set()
         self._counted_lost: set[str] = set()
         """Nodes that count as lost; `_lost` are those reported to the core."""
-        self._cordoned: set[str] = set()
+        self._cordons = CordonWatch()
+        self._reclaimed: set[str] = set()
+        """Nodes whose end was announced by a taint, and reported."""
         self.drained: set[str] = set()
         """Cordoned nodes whose drain was reported."""
 
@@ -96,6 +121,7 @@ class NodeInventory:
             self._nodes[after.metadata.name] = after
         elif before is not None:
             self._nodes.pop(before.metadata.name, None)
+            self._cordons.forget(before.metadata.name)
         self._labels_changed |= (
             before is None or after is None or before.metadata.labels.keys() != after.metadata.labels.keys()
         )
@@ -106,6 +132,19 @@ class NodeInventory:
                 self._counted_lost.discard(name)
         self._changed.update(changed)
         self._state_changed.update(changed)
+
+    def set_fabrics(self, fabrics: tuple[NodeFabric, ...]) -> None:
+        """Set the fabrics of nodes by network profiles; they take precedence over what labels say."""
+        if fabrics != self._fabrics:
+            self._fabrics = fabrics
+            self._changed.update(self._nodes)
+
+    def job_changed(self, before: objects.CustomObject | None, after: objects.CustomObject | None) -> bool:
+        """Handle a change of a GangJob. Return whether nodes have an image that no job asked for before."""
+        name = self._images.job_changed(before, after)
+        having = {node for node, item in self._nodes.items() if name in item.status.images} if name else set()
+        self._changed.update(having)
+        return bool(having)
 
     def set_unready_reason(self, node: str, reason: str) -> bool:
         """Set the message about a node that is not ready. Return whether it changed."""
@@ -128,6 +167,7 @@ class NodeInventory:
             and after is not None
             and before.spec == after.spec
             and _uses_node(before) == _uses_node(after)
+            and (_same_metadata(before, after) or same_devices(before, after))
         ):
             return  # the most frequent change: its status
         for pod, sign in ((before, -1), (after, +1)):
@@ -135,9 +175,12 @@ class NodeInventory:
                 continue
             if self._is_own(pod):
                 self._own_pod_changed(pod, exists=pod is after)
-            elif _uses_node(pod):
+            elif _uses_node(pod) and not is_placeholder(pod):  # those give way to the gang that has their node
                 node = pod.spec.node_name
-                self._foreign_usage[node] = self._foreign_usage.get(node, ZERO).plus(pod_request(pod), sign)
+                usage = pod_request(pod)
+                if self._shares.add(node, pod, usage.share, usage.gpus) if sign > 0 else self._shares.remove(node, pod):
+                    usage = usage._replace(gpus=0)
+                self._foreign_usage[node] = self._foreign_usage.get(node, ZERO).plus(usage, sign)
                 self._changed.add(node)
         if before is not None and before.metadata.uid in self._stale:
             if after is None:
@@ -185,7 +228,7 @@ class NodeInventory:
     def note_freed(self, nodes: Iterable[str]) -> None:
         """Report foreign usage on these nodes again: while a gang held them, the core ignored it."""
         if any(self._computed[name].foreign for name in nodes if name in self._computed):
-            self._reported = None
+            self._repeated.update(nodes)
 
     def abandon(self, pods: Iterable[objects.Pod]) -> None:
         """Count what these adopted pods use as foreign usage again."""
@@ -209,19 +252,37 @@ class NodeInventory:
         slots.pop(uid, None)
         if exists and _uses_node(pod):
             slots[uid] = slots_of(pod)
+        self._note_device_kind(pod, exists=exists and _uses_node(pod))
+        if not exists and pod.spec.node_name in self._shrunk:
+            self._repeated.add(pod.spec.node_name)
         if not slots:
             del self._slots[pod.spec.node_name]
+            self._shrunk.discard(pod.spec.node_name)
         self._changed.add(pod.spec.node_name)
         if pod.spec.resource_claims:
-            self._changed.update(allocated_gpus(claim)[0] for claim in self._claims.values())
+            self._changed |= self._claimed_gpus.nodes_of(uid)
 
-    def claim_changed(self, before: objects.ResourceClaim | None, after: objects.ResourceClaim | None) -> None:
+    def _note_device_kind(self, pod: objects.Pod, *, exists: bool) -> None:
+        if kinds := object_names.device_kinds(pod.metadata):
+            on_node = self._device_kinds.setdefault(pod.spec.node_name, {})
+            if exists:
+                on_node[pod.metadata.uid] = kinds
+            else:
+                on_node.pop(pod.metadata.uid, None)
+
+    def claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         """Handle a change of a ResourceClaim."""
-        if before is not None:
-            self._claims.pop(before.metadata.key, None)
-        if after is not None:
-            self._claims[after.metadata.key] = after
-        self._changed.update(allocated_gpus(claim)[0] for claim in (before, after) if claim is not None)
+        self._changed |= self._claimed_gpus.claim_changed(before, after)
+
+    def is_open(self, node: str) -> bool:
+        """Return whether a node is in the cluster and not cordoned."""
+        return node in self._nodes and not self._nodes[node].spec.unschedulable
+
+    def notes(self, pod: objects.Pod, node: str, slots: Iterable[int]) -> dict[str, str]:
+        """Return the annotations that the device plugin of a node expects on a pod that is bound to these slots."""
+        if (of := self._nodes.get(node)) is None:
+            return {}
+        return binding_annotations(Binding(pod, of, tuple(slots), time.time_ns()))
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
@@ -230,12 +291,16 @@ class NodeInventory:
         if self._labels_changed:
             self._update_levels()
         differs = self._cluster is None
-        used = self._foreign_claims() if self._changed else defaultdict(frozenset)
+        self._changed |= self.devices.take_changed()
         for name in self._changed:
             before = self._computed.pop(name, None)
-            after = self._compute(name, used[name]) if name in self._nodes else None
+            after = self._compute(name) if name in self._nodes else None
             if after is not None:
                 self._computed[name] = after
+                if before is not None and name in self._slots and _has_less(after, before):
+                    self._shrunk.add(name)
+            else:
+                self.gpu_resources.pop(name, None)
             differs |= after != before
         self._changed.clear()
         if self._cluster is None or differs or self._cluster.levels != network.names(self._present):
@@ -251,19 +316,32 @@ class NodeInventory:
         """Return what happened since the last call; the first time, everything that exists.
 
         The events belong into one turn of the loop. A node that ganger itself has cordoned is reported as cordoned
-        again, which the loop drops as stale.
+        the first time, which the loop drops as stale.
         """
         current, events = self.cluster(), list[e.Event]()
-        if current is not self._reported:
-            self._reported = current
+        if current is not self._reported or self._repeated:
+            before, self._reported = self._reported, current
             self._lost &= self._nodes.keys()
-            self._cordoned &= self._nodes.keys()
+            self._reclaimed &= self._nodes.keys()
             self.drained.intersection_update(self._nodes)
-            events.append(e.NodesListed(nodes=current.nodes, levels=current.levels, lost=tuple(sorted(self._lost))))
+            events += self._listing(before, current)
         for name in sorted(self._state_changed & self._nodes.keys()):
             events += self._state_events(self._nodes[name])
         self._state_changed.clear()
         return events
+
+    def _listing(self, before: Cluster | None, after: Cluster) -> list[e.Event]:
+        """Return the nodes that changed if all of them are the same ones, and the complete list otherwise."""
+        if before is not None and before.levels == after.levels and len(before.nodes) == len(after.nodes):
+            pairs = zip(before.nodes, after.nodes, strict=True)
+            changed = [
+                (old, new) for old, new in pairs if (old is not new and old != new) or new.name in self._repeated
+            ]
+            if all(is_same_node(old, new) for old, new in changed):
+                self._repeated.clear()
+                return [e.NodeChanged(listed=new) for _, new in changed]
+        self._repeated.clear()
+        return [e.NodesListed(nodes=after.nodes, levels=after.levels, lost=tuple(sorted(self._lost)))]
 
     def drain_of(self, pod: objects.Pod) -> e.NodeDrained | None:
         """Return the drain of a cordoned node from which one of ganger's pods is evicted, as `kubectl drain` does.
@@ -287,32 +365,45 @@ class NodeInventory:
             self._changed.update(self._nodes)
         self._labels_changed = False
 
-    def _foreign_claims(self) -> defaultdict[str, frozenset[Device]]:
-        """Return the GPUs of foreign claims by node."""
-        used: defaultdict[str, frozenset[Device]] = defaultdict(frozenset)
-        for claim in self._claims.values():
-            if not is_used_by(claim, self._own_uids):
-                node, devices = allocated_gpus(claim)
-                used[node] |= devices
-        return used
-
-    def _compute(self, name: str, devices: frozenset[Device]) -> Node:
+    def _compute(self, name: str) -> Node:
         node, foreign = self._nodes[name], self._foreign_usage.get(name, ZERO)
-        capacity = capacity_of(node, self._present)
+        devices = self._claimed_gpus.of_others(name, self._own_uids)
+        capacity, usable = capacity_of(node, self._present), node_gpus(node)
         ours = {slot for slots in self._slots.get(name, {}).values() for slot in slots}
         # A restarting device plugin reports no devices for a while: ganger's pods keep theirs.
         gpus = max(capacity.gpus, 1 + max(ours, default=-1))
-        rest = [slot for slot in range(gpus) if slot not in ours]
-        free = max(0, usable_gpus(node) - foreign.gpus - len(devices) - len(ours))
+        shared, unknown = self._shares.on(node, gpus, ours)
+        used = shared.union(usable.unhealthy).difference(ours)
+        rest = [slot for slot in range(gpus) if slot not in ours and slot not in used]
+        shared = shared.difference(usable.unhealthy)
+        free = max(0, usable.healthy - foreign.gpus - len(devices) - len(ours) - len(shared) - unknown)
         reason = not_ready_reason(node)
+        if usable.resource:
+            self.gpu_resources[name] = usable.resource
         return replace(
             capacity,
             gpus=gpus,
-            foreign=tuple(rest[free:]),
+            foreign=tuple(sorted((*used, *rest[free:]))),
             cpu_milli=max(0, capacity.cpu_milli - foreign.cpu_milli),
             memory_bytes=max(0, capacity.memory_bytes - foreign.memory_bytes),
+            networks=self._networks(capacity),
+            extended=_less(capacity.extended, foreign) | self._device_amounts(name),
+            images=self._images.of_node(node.status.images),
             unready="" if reason is None else self._unready_reasons.get(name, f"not ready ({reason})"),
         )
+
+    def _device_amounts(self, node: str) -> dict[str, int]:
+        own = Counter[str]()
+        for kinds in self._device_kinds.get(node, {}).values():
+            own.update(kinds)
+        return self.devices.amounts(node, own)
+
+    def _networks(self, node: Node) -> tuple[str, ...]:
+        """Return the networks of a node, by its labels and by profiles."""
+        selected = [fabric for fabric in self._fabrics if fabric.selects(node.labels)]
+        usable = {fabric.fabric for fabric in selected if fabric.usable}
+        unusable = {fabric.fabric for fabric in selected} - usable
+        return tuple(name for name in FABRICS if name in usable or name in set(node.networks) - unusable)
 
     def _state_events(self, node: objects.Node) -> Iterator[e.Event]:
         name, reason = node.metadata.name, not_ready_reason(node)
@@ -322,13 +413,33 @@ class NodeInventory:
         elif reason is not None and name in self._counted_lost and name not in self._lost:
             self._lost.add(name)
             yield e.NodeLost(node=name, detail=reason)
-        if node.spec.unschedulable and name not in self._cordoned:
-            self._cordoned.add(name)
-            yield e.NodeCordoned(node=name, by=CORDONED_BY, reason="it is marked unschedulable")
-        elif not node.spec.unschedulable and name in self._cordoned:
-            self._cordoned.remove(name)
+        yield from self._cordons.events(node)
+        if not node.spec.unschedulable:
             self.drained.discard(name)
-            yield e.NodeUncordoned(node=name, by=CORDONED_BY)
+        yield from self._reclaim_events(node)
+
+    def _reclaim_events(self, node: objects.Node) -> Iterator[e.Event]:
+        """Yield that a taint announces the end of a node, or that it does not any more."""
+        name, notice = node.metadata.name, reclaim_notice(node, time.time())
+        if notice is not None and name not in self._reclaimed:
+            self._reclaimed.add(name)
+            yield e.NodePreempted(node=name, notice_ms=round(1000 * notice.left_s), by=notice.taint)
+        elif notice is None and name in self._reclaimed:
+            self._reclaimed.remove(name)
+            if not node.spec.unschedulable:
+                yield e.NodeUncordoned(node=name, by=CORDONED_BY)
+
+
+def _less(extended: dict[str, int], foreign: PodResources) -> dict[str, int]:
+    """Return what foreign pods leave of a node's extended resources."""
+    used = dict(foreign.extended)
+    return {name: max(0, amount - used.get(name, 0)) for name, amount in extended.items()}
+
+
+def _same_metadata(before: objects.Pod, after: objects.Pod) -> bool:
+    """Return whether labels and annotations of a pod are the same."""
+    old, new = before.metadata, after.metadata
+    return old.annotations == new.annotations and old.labels == new.labels
 
 
 def _job_of(pod: objects.Pod) -> str:
@@ -350,3 +461,8 @@ def slots_of(pod: objects.Pod) -> tuple[int, ...]:
 
 def _is_slot(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < _MAX_SLOT_DIGITS
+
+
+def _has_less(after: Node, before: Node) -> bool:
+    """Return whether a node has less of an extended resource than before."""
+    return any(after.extended.get(name, 0) < amount for name, amount in before.extended.items())

@@ -6,25 +6,16 @@ the pod's runtime class. Pod-level requests replace the sum of the containers'. 
 and Containers" and "Sidecar Containers" of the Kubernetes documentation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from ganger.backends.kubernetes.gpus.sharing_dialects import SHARE_RESOURCES, ShareRequest, share_request
+from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.kubeapi.objects import Pod, ResourceRequirements
 from ganger.kubeapi.quantity import requested_amount
+from ganger.model.units import EPHEMERAL_STORAGE
 
 CPU, MEMORY = "cpu", "memory"
-GPU_RESOURCES: Final = {
-    "nvidia.com/gpu": "nvidia",
-    "amd.com/gpu": "amd",
-    "habana.ai/gaudi": "gaudi",
-    "gpu.intel.com/xe": "intel",
-    "gpu.intel.com/i915": "intel",
-}
-"""Device plugin resources of whole GPUs, and the GPU type if no label tells more.
-
-A node has the first of these that pods may use; parts of GPUs with a resource of their own (`nvidia.com/mig-1g.5gb`) do
-not count.
-"""
 
 _INDEX: Final = {CPU: 0, MEMORY: 1} | dict.fromkeys(GPU_RESOURCES, 2)
 _PER_UNIT: Final = (1000, 1, 1)
@@ -33,19 +24,34 @@ _POD_LEVEL: Final = (CPU, MEMORY)
 
 
 class PodResources(NamedTuple):
-    """Amounts of the resources that ganger counts."""
+    """Amounts of the resources that ganger counts; those of extended resources by name, sorted, none of them 0.
+
+    share: what a pod asks for in a dialect of GPU sharing; such a pod has `gpus` only if these are whole, or if it
+        contradicts itself: then its resources count as requested.
+    """
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     gpus: int = 0
+    extended: tuple[tuple[str, int], ...] = ()
+    share: ShareRequest | None = None
 
     def plus(self, other: "PodResources", sign: int = 1) -> "PodResources":
         """Return the sum, or the difference with sign -1."""
-        return PodResources(*(own + sign * added for own, added in zip(self, other, strict=True)))
+        return self._combined(other, lambda own, added: own + sign * added)
 
     def larger(self, other: "PodResources") -> "PodResources":
         """Return the larger amount of each resource."""
-        return PodResources(*map(max, self, other))
+        return self._combined(other, max)
+
+    def _combined(self, other: "PodResources", combine: Callable[[int, int], int]) -> "PodResources":
+        cpu_milli, memory_bytes, gpus = map(combine, self[:3], other[:3])
+        if not (self.extended or other.extended):
+            return PodResources(cpu_milli, memory_bytes, gpus)
+        own, added = dict(self.extended), dict(other.extended)
+        extended = {name: combine(own.get(name, 0), added.get(name, 0)) for name in sorted(own.keys() | added)}
+        rest = tuple((name, amount) for name, amount in extended.items() if amount)
+        return PodResources(cpu_milli, memory_bytes, gpus, rest)
 
 
 ZERO: Final = PodResources()
@@ -66,7 +72,21 @@ def pod_request(pod: Pod) -> PodResources:
     total = running.plus(sidecars).larger(starting)
     if spec.resources is not None:
         total = _with_pod_level(total, spec.resources, subject)
-    return total.plus(_amounts(spec.overhead, subject)) if spec.overhead else total
+    total = total.plus(_amounts(spec.overhead, subject)) if spec.overhead else total
+    share = share_request(pod)
+    return total if share is None else _with_share(total, share)
+
+
+def _with_share(total: PodResources, share: ShareRequest) -> PodResources:
+    """Return the amounts of a pod that asks for GPUs in a dialect, whose resources are not counted twice."""
+    extended = tuple((name, amount) for name, amount in total.extended if name not in SHARE_RESOURCES)
+    if not share.error and total.gpus not in (0, share.devices):
+        error = f"it asks for {total.gpus} GPUs and for a share of {share.devices}; leave one of them out"
+        share = share._replace(error=error)
+    gpus = share.devices if share.is_whole else 0
+    if share.error:
+        gpus = max(total.gpus, len(extended) < len(total.extended))
+    return total._replace(gpus=gpus, extended=extended, share=share)
 
 
 def _container_amounts(requirements: ResourceRequirements, subject: str) -> PodResources:
@@ -76,12 +96,26 @@ def _container_amounts(requirements: ResourceRequirements, subject: str) -> PodR
 
 
 def _amounts(quantities: Mapping[str, str], subject: str) -> PodResources:
-    amounts = [0, 0, 0]
+    amounts, extended = [0, 0, 0], dict[str, int]()
     for resource, text in quantities.items():
         index = _INDEX.get(resource)
         if index is not None:
             amounts[index] += requested_amount(text, _PER_UNIT[index], f"{subject}: {resource}")
-    return PodResources(*amounts)
+        elif is_extended(resource) and (amount := requested_amount(text, 1, f"{subject}: {resource}")):
+            extended[resource] = amount
+    cpu_milli, memory_bytes, gpus = amounts
+    return PodResources(cpu_milli, memory_bytes, gpus, tuple(sorted(extended.items())))
+
+
+def is_extended(resource: str) -> bool:
+    """Return whether a resource is counted as an extended one.
+
+    It is one, other than whole GPUs, if its name has a domain of another program; and the disk of nodes counts as one.
+    """
+    domain, slash, _ = resource.partition("/")
+    if not slash:
+        return resource == EPHEMERAL_STORAGE
+    return resource not in _INDEX and not f".{domain}".endswith(".kubernetes.io")
 
 
 def _with_pod_level(total: PodResources, requirements: ResourceRequirements, subject: str) -> PodResources:
@@ -92,4 +126,5 @@ def _with_pod_level(total: PodResources, requirements: ResourceRequirements, sub
         of_pod.cpu_milli if cpu else total.cpu_milli,
         of_pod.memory_bytes if memory else total.memory_bytes,
         total.gpus,
+        total.extended,
     )

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from ganger.backends.kubernetes import attempt_pods, pod_startup
 from ganger.backends.kubernetes.binding import is_over, is_rejected
+from ganger.backends.kubernetes.nodes.node_room import is_late
 from ganger.backends.kubernetes.runtime.placed_pods import PlacedPods
 from ganger.gang_jobs import object_names
 from ganger.kubeapi.objects import Key, Pod
@@ -65,7 +66,9 @@ class PodEvents:
         if ended_while_placing is not None:
             ended_while_placing.append((node, pod))  # perhaps deleted because not all pods can be bound
         elif self._is_current(generation, node, pod) and self._runtime.connection(generation.gang, node) is None:
-            if is_rejected(pod) and self._may_recreate(generation):
+            staying = filter(self._stays, self._pods.cache.pods.values())
+            may_fit = is_rejected(pod) and not is_late(pod, self._pods.cache.cluster, staying)
+            if may_fit and self._may_recreate(generation):
                 self._runtime.run(self._recreate(generation))
             else:
                 self._actions.conclude(generation, node, *attempt_pods.end_of(pod))
@@ -90,6 +93,13 @@ class PodEvents:
         """Return whether a generation is left on a node as this pod, and not as one created after this one was gone."""
         uids = self._pods.uids.get((generation.gang, generation.number), {})
         return node in generation.remaining and uids.get(node, pod.metadata.uid) == pod.metadata.uid
+
+    def _stays(self, pod: Pod) -> bool:
+        """Return whether a pod has its node: one of ganger's has it while its generation is left there."""
+        if (mark := object_names.mark(pod)) is None:
+            return True
+        generation = self._runtime.generations.get(mark.gang)
+        return generation is not None and generation.number == mark.generation and mark.node in generation.remaining
 
     def _may_recreate(self, generation: Generation) -> bool:
         now_s = self._runtime.loop.time()

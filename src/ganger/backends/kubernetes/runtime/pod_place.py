@@ -19,7 +19,7 @@ from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.runtime.placed_pods import PlacedPods
 from ganger.backends.kubernetes.runtime.pod_events import PodEvents
 from ganger.gang_jobs import object_names
-from ganger.gang_jobs.pod_template import SECRETS, WORK
+from ganger.gang_jobs.pod_template import SECRETS, STOP_S, WORK
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s
 from ganger.kubeapi.objects import Key, Pod
@@ -29,6 +29,7 @@ from ganger.launcher_server.runtime.gang_runtime import GangRuntime, NodeEnd
 from ganger.launcher_server.runtime.remote_place import RemotePlace
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
+from ganger.model.event import Evicted
 from ganger.model.job import Job
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration
 
@@ -62,6 +63,21 @@ class PodPlace(RemotePlace):
         """Handle a pod that was added, changed or deleted."""
         if self._events is not None:
             self._events.pod_changed(before, after)
+
+    def eviction(self, before: Pod | None, after: Pod | None) -> Evicted | None:
+        """Return the eviction of a running generation from a node: its pod there has just been deleted.
+
+        The pod tells how long it may take; its launcher, which knows only the grace period that was planned, is later.
+        """
+        mark = object_names.mark(after) if after is not None and self._events is not None else None
+        if after is None or mark is None or after.metadata.deletion_timestamp is None or is_over(after):
+            return None
+        generation = self.runtime.generations.get(mark.gang)
+        is_known = before is not None and before.metadata.deletion_timestamp is not None
+        if is_known or generation is None or generation.number != mark.generation or generation.stopping is not None:
+            return None
+        notice_ms = 1000 * max(0, after.metadata.deletion_grace_period_seconds - STOP_S)
+        return Evicted(gang=mark.gang, generation=mark.generation, node=mark.node, notice_ms=notice_ms)
 
     def launchers(self) -> dict[str, LauncherEvidence]:
         """Return what the launchers of each node show about it by being connected or not."""

@@ -4,15 +4,18 @@ The indexes let the scheduler find the gangs that end first, or those on one nod
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Final
 
 import numpy as np
 
+from ganger.core.nodes.node_arrays import extended_needs
 from ganger.core.nodes.topology import Ints
 from ganger.core.state.allocations.column_table import ColumnTable
 from ganger.core.state.gang import Gang
+from ganger.core.state.gang_attempts import STOP_MS
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.decision import NodeShare
 from ganger.model.shape import Shape
@@ -26,6 +29,8 @@ Rows = tuple[tuple[Shape, Shares, Ints], ...]
 NODE, AMOUNTS, COLUMNS = 1, 2, 7
 """Columns after the end: node index, then the amounts held there (whole GPUs, CPU, memory, guests, exclusive guests).
 
+Those of the extended resources of the nodes follow.
+
 A share of a GPU counts no whole GPU.
 """
 
@@ -34,7 +39,7 @@ _FOREIGN: Final = ""
 
 
 def reallocated_nodes(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
-    """Return, by gang, the nodes that it must have left because a later gang holds the same devices there.
+    """Return, by gang, the nodes that it must have left or given up: a later gang holds the same devices there.
 
     The log can lack the event that says so: such records are written one by one, and the writer may end between two.
     """
@@ -43,9 +48,8 @@ def reallocated_nodes(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
     for gang in gangs:
         if gang.attempt.start is None or any(part.has_share for part in gang.shape.parts):
             continue
-        left = dict.fromkeys(gang.attempt.left)
-        for share in gang.attempt.start.shares:
-            for device in share.devices if share.node in left else ():
+        for share in gang.without_lent(gang.attempt.held):
+            for device in share.devices:
                 holder = holders.setdefault((share.node, device), gang)
                 if holder is not gang:
                     first, last = sorted((holder, gang), key=_start_order)
@@ -62,21 +66,26 @@ class Allocations(dict[str, Shares]):
     """The shares of each gang.
 
     gangs_on_node: the ids of the gangs on each node.
+    sizes: the number of gangs by the number of their nodes.
     sharers: ids of gangs that hold shares of devices.
-    table: a row of columns for each share.
+    table: a row of columns for each share that is not on a spare of another gang.
     planned_changes: within a cycle, +1 for gangs that capacity is reserved for and -1 for victims, by id.
     now_ms: the time of the current cycle, from which gangs that it places run.
     """
 
-    def __init__(self, gangs: dict[str, Gang], index: dict[str, int]) -> None:
-        """Start without allocations. `gangs`: the state's live gangs by id; `index`: the index of every node."""
+    def __init__(self, gangs: dict[str, Gang], index: dict[str, int], extended: tuple[str, ...] = ()) -> None:
+        """Start without allocations.
+
+        `gangs`: the state's live gangs by id; `index`: the index of every node; `extended`: their extended resources.
+        """
         super().__init__()
         self.now_ms = 0
         self.sharers: dict[str, None] = {}
         self.planned_changes: dict[str, int] = {}
-        self.table = ColumnTable(COLUMNS)
+        self.table, self._extended = ColumnTable(COLUMNS + len(extended)), extended
         self._index = index
         self.gangs_on_node: dict[str, dict[str, None]] = {}
+        self.sizes = Counter[int]()
         self._oldest: dict[tuple[str, str], list[tuple[int, str]]] = {}
         self._gangs = gangs
         self._ends: list[End] = []
@@ -95,6 +104,7 @@ class Allocations(dict[str, Shares]):
         super().__setitem__(name, shares)
         for share in shares:
             self.gangs_on_node.setdefault(share.node, {})[name] = None
+        self._count_size(shares, +1)
         self._put_rows(self._gangs[name], shares)
 
     def __delitem__(self, name: str) -> None:
@@ -117,18 +127,24 @@ class Allocations(dict[str, Shares]):
     def set_foreign(self, foreign: Ints) -> None:
         """Record how many devices of each node (N,) are used from outside ganger, with no known end."""
         indices = np.flatnonzero(foreign).tolist()
-        self.table.put(_FOREIGN, [(NEVER_MS, node, int(foreign[node]), 0, 0, 0, 0) for node in indices])
+        rest = (0,) * (4 + len(self._extended))
+        self.table.put(_FOREIGN, [(NEVER_MS, node, int(foreign[node]), *rest) for node in indices])
 
     def by_part(self, name: str) -> Rows:
-        """Return a gang's shares part by part with their node indices, computed once per allocation."""
+        """Return the shares that a gang holds itself part by part with their node indices, computed once."""
         parts = self._rows.get(name)
         if parts is None:
-            parts = self._rows[name] = split_by_part(self._gangs[name].shape, self[name], self._index)
+            gang = self._gangs[name]
+            parts = self._rows[name] = split_by_part(gang.shape, gang.without_lent(self[name]), self._index)
         return parts
 
     def oldest(self, *, queue: str = "", user: str = "") -> Iterator[Gang]:
         """Return the gangs of a queue, of a user, or all, oldest first."""
         return (self._gangs[name] for _, name in self._oldest.get((queue, user), ()))
+
+    def has_gang_of(self, nodes: int) -> bool:
+        """Return whether a gang is on so many nodes or more."""
+        return any(size >= nodes for size in self.sizes)
 
     def end_ms(self, name: str) -> int:
         """Return the expected end of a gang's allocation; NEVER_MS where it has neither limit nor estimate."""
@@ -164,7 +180,8 @@ class Allocations(dict[str, Shares]):
     def _content(self) -> tuple[object, ...]:
         """Return the order by end, and the gangs by node and by owner without empty entries."""
         by_node = {node: sorted(gangs) for node, gangs in self.gangs_on_node.items() if gangs}
-        return self._ends, self._endless, by_node, {owner: gangs for owner, gangs in self._oldest.items() if gangs}
+        by_owner = {owner: gangs for owner, gangs in self._oldest.items() if gangs}
+        return self._ends, self._endless, by_node, by_owner, self.sizes
 
     def _add_to_order(self, gang: Gang) -> None:
         self._end_order = None
@@ -179,14 +196,32 @@ class Allocations(dict[str, Shares]):
 
     def _put_rows(self, gang: Gang, shares: Shares) -> None:
         end_ms, index = self.end_ms(gang.id), self._index
-        parts = [_amounts(part) for part in gang.shape.parts]
-        self.table.put(gang.id, [(end_ms, index[share.node], *parts[share.part]) for share in shares])
+        parts = [(*_amounts(part), *extended_needs(part, self._extended)) for part in gang.shape.parts]
+        gone_ms = gang.attempt.notice_until_ms + STOP_MS
+        ends_ms = dict.fromkeys(gang.attempt.parting, gone_ms) if gang.attempt.target else {}
+        held = gang.without_lent(shares)
+        ends = (ends_ms.get(share, end_ms) for share in held) if ends_ms else repeat(end_ms)
+        rows = zip(ends, held, strict=False)
+        self.table.put(gang.id, [(end, index[share.node], *parts[share.part]) for end, share in rows])
         if any(part.has_share for part in gang.shape.parts):
             self.sharers[gang.id] = None
 
     def _leave_nodes(self, name: str) -> None:
         for share in self[name]:
             self.gangs_on_node[share.node].pop(name, None)
+        self._count_size(self[name], -1)
+
+    def _count_size(self, shares: Shares, change: int) -> None:
+        size = len({share.node: None for share in shares})
+        self.sizes[size] += change
+        if not self.sizes[size]:
+            del self.sizes[size]
+
+
+def added_shares(before: Shares, after: Shares) -> Shares:
+    """Return the shares on nodes that a gang does not have yet."""
+    nodes = {share.node: None for share in before}
+    return tuple(share for share in after if share.node not in nodes)
 
 
 def _amounts(part: Shape) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
+from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.kubeapi.quantity import parse_quantity
 from ganger.model.cluster import gpu_type
 from ganger.simulation.traces.schedulers.kubernetes_objects import (
@@ -31,7 +32,6 @@ from ganger.simulation.traces.trace import Findings, Flaw, RecordedJob, Trace, U
 from ganger.simulation.traces.trace_row import BadRow, bounded
 
 NAME: Final = "kubernetes"
-GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "gpu.intel.com/xe", "gpu.intel.com/i915")
 GROUP_LABELS: Final = (
     "jobset.sigs.k8s.io/jobset-name",
     "training.kubeflow.org/job-name",
@@ -48,7 +48,7 @@ GROUP_LABELS: Final = (
 GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 """Volcano's group of a pod, which is an annotation."""
 QUEUE_LABELS: Final = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name")
-_PRODUCTS: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
+_PRODUCT_LABELS: Final = tuple(dict.fromkeys(label for row in GPU_RESOURCES.values() for label in row.product_labels))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def _pod(item: int, pod: Object, event_times_ms: Mapping[tuple[str, str], int]) 
     created_ms, scheduled_ms, ended_ms = _times_ms(full_name, pod, event_times_ms)
     gpus, cpu_milli, memory_bytes = _request(full_name, spec)
     group = _first(labels, GROUP_LABELS) or _first(mapping(metadata, "annotations"), (GROUP_ANNOTATION,))
-    queue, product = _first(labels, QUEUE_LABELS), _first(mapping(spec, "nodeSelector"), _PRODUCTS)
+    queue, product = _first(labels, QUEUE_LABELS), _first(mapping(spec, "nodeSelector"), _PRODUCT_LABELS)
     if not f"{full_name}{group}{queue}{product}".isprintable():
         raise BadRow(Flaw.CONTROL_CHARACTER, f"{full_name!r} has a name or label with control characters")
     return _Pod(

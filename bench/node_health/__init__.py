@@ -1,0 +1,1 @@
+"""Benches of node health: checks, repair, and tests of nodes."""

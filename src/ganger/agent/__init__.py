@@ -1,0 +1,1 @@
+"""Programs of each node beside its jobs."""

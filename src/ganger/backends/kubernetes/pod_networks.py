@@ -1,0 +1,110 @@
+"""Networks of pods: the profile of each node, for a job that asks for a fabric, and the devices that its pods take."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ganger.backends.kubernetes.cluster_cache import ClusterCache
+from ganger.kubeapi.objects import Object, PodResourceClaim
+from ganger.model.cluster import HOST_DEVICE, Node
+from ganger.model.decision import Start
+from ganger.model.job import Job, JobSpec, Resources
+from ganger.model.network_profile import NetworkProfile
+from ganger.model.terms import SHARED
+from ganger.networks.pod_network import join_network
+from ganger.networks.render import PodFacts, fits, render
+
+
+class NoProfileError(Exception):
+    """No profile of the fabric is for a pod like this one on the node."""
+
+    def __init__(self, node: str, message: str) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+def with_rail_devices(spec: JobSpec, profiles: Sequence[NetworkProfile]) -> JobSpec:
+    """Return the spec of a job with the devices of rails that each of its pods gets, so that the scheduler counts them.
+
+    Of several profiles that may be the job's, as its nodes decide, only what all of them ask for is counted; nothing,
+    if it may run on a fabric without one. Processes of roles may share a pod, which gets each rail once, and each of
+    them counts as if it were alone, but not where what they need is theirs in any case: on nodes that no other job
+    uses, and of whole cards, which only whole nodes have.
+    """
+    candidates = _candidates(spec.placement.network, profiles)
+    if not candidates or (spec.roles and not counts_per_process(spec)):
+        return spec
+    if spec.roles and any(profile.attach == HOST_DEVICE for profile in candidates):
+        return spec
+    first, *others = (render(profile, PodFacts()).resources for profile in candidates)
+    needs = {
+        name: min([count, *(other[name] for other in others)])
+        for name, count in first.items()
+        if all(name in other for other in others)
+    }
+
+    def counted(resources: Resources) -> Resources:
+        extended = {**resources.extended, **{name: max(needs[name], resources.extended.get(name, 0)) for name in needs}}
+        return replace(resources, extended=extended)
+
+    roles = {name: replace(role, resources=counted(role.resources)) for name, role in spec.roles.items()}
+    resources = counted(spec.resources) if spec.has_node_workers else spec.resources
+    return replace(spec, resources=resources, roles=roles)
+
+
+def counts_per_process(spec: JobSpec) -> bool:
+    """Return whether what a pod has once is counted for each process of a role: other jobs may be on its nodes."""
+    return spec.placement.sharing == SHARED
+
+
+def rail_claims(networks: Sequence[str], profiles: Sequence[NetworkProfile]) -> tuple[PodResourceClaim, ...]:
+    """Return the claims for rails that each pod of a job on these networks has, whatever its nodes are."""
+    rendered = [render(profile, PodFacts()).claims.items() for profile in _candidates(networks, profiles)]
+    shared = [item for item in rendered[0] if all(item in other for other in rendered)] if rendered else []
+    return tuple(PodResourceClaim(name=name, resource_claim_template_name=template) for name, template in shared)
+
+
+def _candidates(networks: Sequence[str], profiles: Sequence[NetworkProfile]) -> list[NetworkProfile]:
+    """Return the profiles that may be those of a job's nodes; none if it may run on a fabric without one."""
+    candidates = [profile for profile in profiles if profile.fabric in networks]
+    return candidates if {profile.fabric for profile in candidates} == {*networks} else []
+
+
+def join_networks(
+    bodies: list[Object], start: Start, job: Job, cache: ClusterCache, *, may_lock_memory: bool
+) -> list[Object]:
+    """Return the pods of an attempt, which are in the order of its nodes, with their networks. Raises NoProfileError.
+
+    The fabric is the first that the job asks for and all nodes are on. Pods of a job that asks for none, and on nodes
+    without a profile, have the cluster's network alone.
+    """
+    nodes = [cache.nodes[name] for name in start.nodes]
+    asked = job.spec.placement.network
+    fabric = next((name for name in asked if all(name in node.networks for node in nodes)), None)
+    profiles = [profile for profile in cache.network_profiles if profile.fabric == fabric]
+    exclusive = job.spec.placement.sharing != SHARED
+    joined = []
+    for node, body in zip(nodes, bodies, strict=True):
+        pod = PodFacts(
+            gpus=sum(len(share.devices) for share in start.shares if share.node == node.name),
+            node_gpus=node.gpus,
+            gpu_resource=cache.gpu_resources.get(node.name, ""),
+            exclusive=exclusive,
+        )
+        profile = _profile_for(node, profiles, pod)
+        with_network = join_network(body, render(profile, pod), may_lock_memory=may_lock_memory) if profile else body
+        joined.append(with_network)
+    return joined
+
+
+def _profile_for(node: Node, profiles: list[NetworkProfile], pod: PodFacts) -> NetworkProfile | None:
+    """Return the first profile by name that fits; None if the node has none of this fabric."""
+    of_node = [profile for profile in profiles if profile.node_selector.items() <= node.labels.items()]
+    if fitting := [profile for profile in of_node if fits(profile, pod)]:
+        return fitting[0]
+    if of_node:
+        message = f"network profile {of_node[0].name} gives a pod whole network cards"
+        remedy = "ask for all GPUs of a node, or for placement.sharing: exclusive"
+        raise NoProfileError(
+            node.name, f"{message}, and it has {pod.gpus} of {pod.node_gpus} GPUs of {node.name}: {remedy}"
+        )
+    return None

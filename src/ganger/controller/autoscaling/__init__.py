@@ -1,0 +1,1 @@
+"""Nodes requested from the autoscaler of the cluster for gangs that wait for them."""

@@ -1,0 +1,1 @@
+"""et-operator's objects on the cluster: a TrainingJob runs as a GangJob, ScaleIn and ScaleOut change its size."""

@@ -1,0 +1,1 @@
+"""Incidents: failures of jobs joined with faults of their nodes."""

@@ -1,0 +1,1 @@
+"""Idle jobs: when they are warned, suspended or stopped."""

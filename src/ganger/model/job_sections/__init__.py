@@ -1,0 +1,1 @@
+"""Sections of a job as a user writes them."""

@@ -1,0 +1,1 @@
+"""Measurements of a node, and its faults."""

@@ -1,0 +1,1 @@
+"""Parts of a spec in Kubernetes' own terms."""

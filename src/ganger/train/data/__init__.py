@@ -1,0 +1,1 @@
+"""Data of a training script: which rank reads which samples."""

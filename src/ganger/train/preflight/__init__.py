@@ -1,0 +1,1 @@
+"""Test of nodes before a large gang starts on them: pairs of nodes exchange data, and the rounds find the bad ones."""

@@ -1,0 +1,145 @@
+"""Additions of a network profile to a pod: one picture for each kind of fabric, and what contradicts itself."""
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from ruamel.yaml import YAML
+
+from ganger.errors import RequestError
+from ganger.model.network_profile import NetworkProfile
+from ganger.networks.attachments import definitions
+from ganger.networks.pod_network import CHECK, join_network, pod_fragment
+from ganger.networks.profile_text import read_profile
+from ganger.networks.render import PodFacts, fits, render
+
+PROFILES = Path(__file__).with_name("profiles")
+NAMES = ("infiniband", "roce-sriov", "roce-hostdev", "macvlan", "dranet", "tcp")
+WHOLE = PodFacts(gpus=8, node_gpus=8, gpu_resource="nvidia.com/gpu")
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "annotations": {"a": "b"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "ranks",
+                "image": "i",
+                "env": [{"name": "GLOO_SOCKET_IFNAME", "value": "bond0"}],
+                "resources": {"requests": {"cpu": "1"}},
+                "securityContext": {"capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": [],
+            }
+        ],
+        "volumes": [],
+    },
+}
+
+
+def profile_of(name: str) -> NetworkProfile:
+    """Return one of the profiles of the pictures."""
+    return read_profile((PROFILES / f"{name}.yaml").read_bytes(), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_fabric_gives_a_pod_what_its_picture_says(name: str) -> None:
+    """The picture is what `ganger net render` printed once, and was read line by line."""
+    stream = StringIO()
+    yaml = YAML()
+    yaml.width = 4096
+    yaml.dump(pod_fragment(render(profile_of(name), WHOLE)), stream)
+    assert stream.getvalue() == (PROFILES / f"{name}.pod.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_fabric_fixes_the_index_of_a_gid(name: str) -> None:
+    assert not [variable for variable in render(profile_of(name), WHOLE).env if "GID" in variable]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("may_lock_memory", [True, False])
+def test_a_pod_keeps_what_it_has_and_gets_its_network(name: str, may_lock_memory: bool) -> None:
+    profile = profile_of(name)
+    pod = join_network(POD, render(profile, WHOLE), may_lock_memory=may_lock_memory)
+    kubernetes_validate.validate(pod, "1.36", strict=True)
+    (container,) = pod["spec"]["containers"]
+    assert [item["value"] for item in container["env"] if item["name"] == "GLOO_SOCKET_IFNAME"] == ["bond0"]
+    assert pod["metadata"]["annotations"]["a"] == "b"
+    assert container["resources"]["requests"]["cpu"] == "1"
+    locks = may_lock_memory and profile.fabric != "tcp"
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]} | ({"add": ["IPC_LOCK"]} if locks else {})
+    assert [item["name"] for item in pod["spec"].get("initContainers", ())] == [CHECK] * bool(profile.rails)
+
+
+def test_a_part_of_a_node_gets_no_whole_card() -> None:
+    part = PodFacts(gpus=2, node_gpus=8, gpu_resource="nvidia.com/gpu")
+    assert [fits(profile_of(name), part) for name in ("roce-sriov", "roce-hostdev")] == [True, False]
+    assert fits(profile_of("roce-hostdev"), WHOLE)
+    assert fits(profile_of("roce-hostdev"), replace(part, exclusive=True))
+
+
+def test_ucx_uses_the_memory_of_gpus_that_the_pod_has() -> None:
+    profile = profile_of("infiniband")
+    gpus = {name: PodFacts(gpus=1, node_gpus=1, gpu_resource=f"{name}.com/gpu") for name in ("nvidia", "amd")}
+    transports = {name: render(profile, pod).env["UCX_TLS"] for name, pod in gpus.items()}
+    assert transports == {"nvidia": "rc,sm,self,cuda_copy,cuda_ipc", "amd": "rc,sm,self,rocm_copy,rocm_ipc"}
+    assert render(profile, PodFacts()).env["UCX_TLS"] == "rc,sm,self"
+
+
+def test_a_card_of_infiniband_is_attached_without_arp_settings() -> None:
+    first, _ = definitions(profile_of("infiniband"))
+    assert "tuning" not in first["spec"]["config"]
+    assert '"ib-sriov"' in first["spec"]["config"]
+
+
+RAIL = "{name: r0, network: f/r0, resource: a.io/r0, interface: net1, subnet: 10.0.0.0/24}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("fabric: rocce\n  attach: sriov", "fabric: 'rocce' is not a kind of fabric: write ib, roce or tcp"),
+        ("fabric: roce\n  attach: sriov", "p.yaml:5:11: attach: sriov needs rails"),
+        ("fabric: roce\n  attach: cluster", "attach: cluster has no RDMA"),
+        (f"fabric: tcp\n  attach: cluster\n  rails: [{RAIL}]", "rails: attach: cluster has none"),
+        (f"fabric: ib\n  attach: macvlan\n  rails: [{RAIL}]", "attach: macvlan is for Ethernet"),
+        (f"fabric: ib\n  attach: sriov\n  dscp: 26\n  rails: [{RAIL}]", "dscp: it applies to fabric: roce only"),
+        (f"fabric: roce\n  attach: sriov\n  rails: [{RAIL}, {RAIL}]", "rails[1].name: r0 is that of another rail too"),
+        ("fabric: roce\n  attach: sriov\n  rails: [{name: r0, interface: net1}]", "rails[0].network is missing"),
+        ("fabric: roce\n  attach: dra\n  rails: [{name: r0, interface: net1}]", "rails[0].claim is missing"),
+        (
+            "fabric: roce\n  attach: dra\n  rails: [{name: r0, claim: c, interface: eth0}]",
+            "the cluster's own interface",
+        ),
+        (
+            f"fabric: roce\n  attach: sriov\n  address_range: 10.1.0.0/16\n  rails: [{RAIL}]",
+            "rails[0].subnet: 10.0.0.0/24 is outside of address_range 10.1.0.0/16",
+        ),
+        (
+            f"fabric: roce\n  attach: sriov\n  rails: [{RAIL.replace('}', ', gateway: 10.0.1.1}')}]",
+            "rails[0].gateway: 10.0.1.1 is outside of the subnet 10.0.0.0/24",
+        ),
+        (f"fabric: roce\n  attach: sriov\n  rails: [{RAIL.replace('0.0/24', '0.1/24')}]", "has host bits set"),
+        (
+            f"fabric: roce\n  attach: sriov\n  rails: [{RAIL.replace('net1', '../net1')}]",
+            "is not a name of a network in",
+        ),
+        (f"fabric: roce\n  attach: sriov\n  mtu: 100000\n  rails: [{RAIL}]", "mtu: 100000 is not an MTU"),
+        ("fabric: tcp\n  attach: cluster\n  gid_index: 3", "gid_index is not a valid key"),
+    ],
+)
+def test_a_profile_that_contradicts_itself_says_where(spec: str, says: str) -> None:
+    text = f"kind: NetworkProfile\nmetadata: {{name: p}}\nspec:\n  {spec}\n"
+    with pytest.raises(RequestError) as caught:
+        read_profile(text, "p.yaml")
+    assert caught.value.code == "bad_network_profile"
+    assert says in caught.value.detail
+
+
+@pytest.mark.parametrize("text", ["", "[]", "kind: Pod", "kind: NetworkProfile\nspec: {}", "kind: NetworkProfile", "{"])
+def test_text_that_is_no_profile_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match=r"p\.yaml:\d"):
+        read_profile(text, "p.yaml")

@@ -1,0 +1,1 @@
+"""Definitions of custom resources, from the structures that the code reads."""
