@@ -1,10 +1,13 @@
 """Settings that every test shares."""
 
+import gc
 import os
 import signal
 
 import pytest
 from hypothesis import Phase, settings
+
+pytest_plugins = ["tests.costs"]
 
 # What is started in the background ignores Ctrl-C, and would hand that on to what tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,3 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
         if {"real_cluster", "own_cluster"} & {*fixtures} or (call is not None and "real" in call.params.values()):
             item.add_marker("cluster")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection made out of every later garbage collection: 400,000 objects, 0.3 s each time."""
+    gc.collect()
+    gc.freeze()

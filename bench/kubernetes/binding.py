@@ -7,8 +7,9 @@ and by tests in tests/kubernetes with small ones.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from ganger.gang_jobs import object_names
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
-from ganger.model.event import Submitted
+from ganger.model.event import Event, Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
 from ganger.model.job_sections.retry_spec import Retry
 from ganger.ports import Clock
@@ -63,7 +64,7 @@ OFFER: Final = {"allocatable": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu"
 BEGIN_MS: Final = 1_767_225_600_000
 NAMESPACE: Final = "default"
 POLL_S: Final = 0.02
-"""Interval between two checks for new events."""
+"""Pause after a cycle, in which more events may come for the next one."""
 
 
 def bind_under_faults(seed: int, members: int) -> End:
@@ -187,7 +188,7 @@ async def controller(
         notices = events.record if writes_events else lambda *_: None
         sink = ObjectSink(write_status, observed, on_written, notices, backend.write_mark)
         log = ObjectLog(folder / "ganger.db", image, sink, load_ended(backend.jobs))
-        loop = Loop(log, backend, order, clock, "0")
+        loop = _WakingLoop(log, backend, order, clock, "0")
         loop.open()
         tasks = [following, event_loop.create_task(_run_cycles(loop, clock)), event_loop.create_task(events.run())]
         tasks.append(event_loop.create_task(backend.hooks.run()))
@@ -199,6 +200,8 @@ async def controller(
         finally:
             for task in tasks:
                 task.cancel()
+            loop.close()
+            loop.run()  # answers what is posted and not handled: a thread that waits for it would never end
             results = await asyncio.gather(*tasks, return_exceptions=True)
             backend.close()
             await asyncio.sleep(0)  # the backend cancels its work here
@@ -208,13 +211,33 @@ async def controller(
                     raise result
 
 
-async def _run_cycles(loop: Loop, clock: Clock) -> None:
-    """Run the core's loop on the event loop."""
+class _WakingLoop(Loop):
+    """The core's loop, with an event for code on the event loop that waits until something is posted."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.posted = asyncio.Event()
+        self._event_loop = asyncio.get_running_loop()
+
+    def post_all(self, events: Iterable[Event]) -> list["Future[int]"]:
+        """Post several events, from any thread."""
+        futures = super().post_all(events)
+        self._event_loop.call_soon_threadsafe(self.posted.set)
+        return futures
+
+
+async def _run_cycles(loop: _WakingLoop, clock: Clock) -> None:
+    """Run the core's loop on the event loop: a cycle when something is posted or a timer is due, none between."""
     while True:
+        loop.posted.clear()
         batch = loop.drain()
         if batch or (loop.next_wake_ms is not None and loop.next_wake_ms <= clock.now_ms()):
             loop.run_cycle(batch)
-        await asyncio.sleep(POLL_S)
+            await asyncio.sleep(POLL_S)
+            continue
+        due_s = None if loop.next_wake_ms is None else max(POLL_S, (loop.next_wake_ms - clock.now_ms()) / 1000)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(loop.posted.wait(), due_s)
 
 
 class _Clock:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ganger.launcher.protocol.messages import FROM_LAUNCHER, VERSION
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 SH = ["/bin/sh", "-c"]
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
 GANG, NODE, TOKEN = "bert-7f3", "n1", "s3cret"

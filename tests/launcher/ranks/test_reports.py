@@ -27,6 +27,8 @@ PLAN = {
 class Board:
     """Report files of some ranks, and the messages that `Reports` sends about them over time."""
 
+    is_remote = False
+
     def __init__(self, directory: Path, ranks: int) -> None:
         self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
         self.sent: list[tuple[Any, ...]] = []

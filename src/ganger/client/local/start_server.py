@@ -22,8 +22,9 @@ from ganger.client.local.http import listener, listens
 from ganger.model.units import format_bytes
 from ganger.settings import Home, HomeError, make_private, server_environment
 
-START_S: Final = 20.0
-"""Time that a server may take until it responds."""
+START_S: Final = 60.0
+"""Time that a server may take until it responds. It needs two seconds of one processor, which a machine full of ranks
+may give it in thirty; a server that ends instead is noticed at once."""
 POLL_S: Final = 0.01
 LAST_WORDS: Final = 8
 """Lines of the server's log that are shown when it did not start and logged no reason."""
