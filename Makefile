@@ -5,12 +5,13 @@
 #   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
 #   make lint    style, types and import direction
 #   make check   lint, and the fast tests of everything
-#   make test    every test that needs no Kubernetes
+#   make test    what every change must pass: all tests that need no Kubernetes, no framework and little CPU time
+#   make test-costs  what each test file takes, written to tests/costs.tsv, by which `make test` sorts them
 #   make test-gpu  the tests that need an NVIDIA GPU, by PYTHON, which has ganger and torch with CUDA
-#   make test-cluster  the tests that need a real Kubernetes, which it brings up where it can, and those of plug-ins that
-#                need machines of their own
-#   make test-long  the crash tests at every moment there is, many more requests to the REST interface, and 100,000
-#                forged messages, exit records, frames and rows of the log each
+#   make test-cluster  a few tests on a real Kubernetes, where one is built: three minutes
+#   make test-cluster-full  all of them, and those of plug-ins that need machines of their own; builds Kubernetes first
+#   make test-long  every example with its framework, what takes long; then the laws and crash tests on all policies and
+#                moments, and 100,000 forged messages, exit records, frames and rows of the log each
 #   make demo    a training job that loses a worker and comes back, told as it happens
 #   make bench   the figures, one file of a folder of bench/ each (NAMES="cli_help install" picks some)
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
@@ -31,6 +32,10 @@ BIN := .venv/bin
 TORCH_BIN := .venv-torch/bin
 # Many tests wait for processes: more workers than cores of a small machine.
 TEST_WORKERS ?= 4
+# Tests are processes that write none otherwise, and then each of them, and each server, compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
+# What tests of examples and pages run in.
+ENVIRONMENTS := torch jax mpi ray spark tensorflow xgboost
 FRAMEWORKS := $(filter-out base dev torch uv,$(basename $(notdir $(wildcard requirements/*.in))))
 PROJECTS := pyproject.toml plugins/ganger-baselines/pyproject.toml plugins/ganger-ssh/pyproject.toml
 SETUP := .venv/.setup-stamp
@@ -39,7 +44,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint check test test-gpu test-cluster test-long demo bench cluster cluster-down operators chart minio devices dist docs way-of-a-job site lock
+.PHONY: setup setup-torch setup-frameworks lint check test test-costs test-gpu test-cluster test-cluster-full test-long demo bench cluster cluster-down operators chart minio devices dist docs way-of-a-job site lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -51,6 +56,8 @@ $(SETUP): requirements/install.sh requirements/uv.txt requirements/dev.txt $(PRO
 $(TORCH_SETUP): requirements/install.sh requirements/uv.txt requirements/torch.txt $(PROJECTS)
 	PYTHON="$(PYTHON)" bash requirements/install.sh .venv-torch requirements/torch.txt
 	touch $@
+
+setup-frameworks: $(ENVIRONMENTS:%=.venv-%/.setup-stamp)
 
 # What a job's user would have: the framework, and nothing of ganger.
 setup-%: .venv-%/.setup-stamp ;
@@ -76,22 +83,53 @@ FAST := tests/architecture tests/core tests/pictures tests/spec tests/docs/test_
 	tests/service/query/test_sentences.py
 
 check: lint
-	$(BIN)/python -m pytest -q -n 2 $(FAST)
+	$(call LIMIT,300) $(PYTEST) -q -n 2 $(FAST)
 
-test: $(SETUP) $(TORCH_SETUP)
-	$(BIN)/python -m pytest -m "not cluster and not gpu" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest
+# A run that does not end is interrupted, so that it says what has failed and what still runs. --foreground: the signal
+# is for pytest alone, which ends its workers itself.
+LIMIT = timeout --foreground --signal=INT --kill-after=60 $(1)
+# A file is run by one worker, which has its fixtures.
+BY_FILE := --dist loadfile --no-loadscope-reorder
+GATE := not long and not cluster and not gpu
+
+# Both runs, whatever the first one finds. A file of the second measures real seconds of other processes.
+test: $(SETUP)
+	failed=0; \
+	$(call LIMIT,900) $(PYTEST) -m "$(GATE) and not serial" -n $(TEST_WORKERS) $(BY_FILE) --maxfail=10 \
+		--cpu-limit=5 || failed=$$?; \
+	$(call LIMIT,420) $(PYTEST) -m "$(GATE) and serial" --maxfail=10 $(SERIAL) || failed=$$?; \
+	exit $$failed
+
+# Files with the marker `serial`: what collects all others needs 10 s to find them.
+SERIAL := tests/launcher/health/test_busy.py tests/local/failure tests/rest/server tests/service/attempts
+
+test-costs: $(SETUP)
+	$(PYTEST) -m "$(GATE)" -n $(TEST_WORKERS) $(BY_FILE) --write-costs
 
 test-gpu:
 	$(PYTHON) -m pytest -m gpu tests/gpu
 
-# Waiting for the one controller of the cluster is not the time of a test.
-test-cluster: $(SETUP) $(TORCH_SETUP)
-	$(BIN)/python -m tools.testcluster run -- $(BIN)/python -m pytest -m cluster \
-		-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -o timeout_func_only=true
+# What keeps the fake API server honest, and a gang's life on real nodes. One worker: there is one controller.
+SMOKE := tests/kubernetes/fakeapi tests/kubernetes/kubeapi/test_api.py tests/kubernetes/manifests/test_admission.py \
+	$(addprefix tests/kubernetes/controller/test_controller.py::, \
+		test_a_gang_runs_whole_and_its_ranks_know_each_other test_a_pod_that_is_deleted_makes_the_whole_gang_start_anew \
+		test_a_killed_controller_loses_nothing_and_doubles_nothing test_the_exit_code_and_the_reason_are_on_the_object \
+		test_its_rights_are_what_it_used) \
+	tests/kubernetes/client/test_context_commands.py::test_a_job_is_followed_to_its_end
 
-test-long: $(SETUP)
-	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py tests/train/test_fence.py
-	GANGER_TEST_LONG=1 $(BIN)/python -m pytest -k "any_ or forged" \
+test-cluster: $(SETUP)
+	$(call LIMIT,480) $(BIN)/python -m tools.testcluster run -- $(PYTEST) -m cluster $(SMOKE)
+
+test-cluster-full: $(SETUP) setup-frameworks
+	$(BIN)/python -m tools.testcluster build --install
+	$(BIN)/python -m tools.testcluster run -- $(PYTEST) -m cluster -n $(TEST_WORKERS) $(BY_FILE) \
+		-o timeout_func_only=true
+
+test-long: $(SETUP) setup-frameworks
+	$(PYTEST) -m "long and not cluster and not gpu" -n 2 $(BY_FILE)
+	GANGER_TEST_LONG=1 $(PYTEST) tests/laws tests/crash tests/rest/test_fuzz.py tests/train/test_fence.py -n 2 $(BY_FILE)
+	GANGER_TEST_LONG=1 $(PYTEST) -k "any_ or forged" \
 		tests/launcher/launcher_server/test_message_schema.py tests/launcher/protocol/test_forged_input.py \
 		tests/local/test_facts.py tests/engine/eventlog/test_damaged_rows.py
 

@@ -7,6 +7,9 @@ import signal
 import pytest
 from hypothesis import Phase, settings
 
+TIMEOUT_S = {"serial": 300, "long": 900, "cluster": 600}
+"""Upper bounds of tests that take long, by marker; of others it is in pyproject.toml."""
+
 pytest_plugins = ["tests.costs"]
 
 # What is started in the background ignores Ctrl-C, and would hand that on to what tests start and interrupt.
@@ -33,6 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
         if {"real_cluster", "own_cluster"} & {*fixtures} or (call is not None and "real" in call.params.values()):
             item.add_marker("cluster")
+        if item.get_closest_marker("timeout") is None:
+            limits_s = [TIMEOUT_S[mark.name] for mark in item.iter_markers() if mark.name in TIMEOUT_S]
+            if limits_s:
+                item.add_marker(pytest.mark.timeout(max(limits_s)))
 
 
 def pytest_collection_finish() -> None:

@@ -190,6 +190,7 @@ def test_a_shell_value_overrides_a_stored_one_and_is_deleted_with_the_job(yard: 
     assert list((yard.home.path / "secrets").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_failing_mpi_gang_does_not_leak_secret_values(yard: Yard) -> None:
     python = python_with("mpi")
     yard.fine("server", "start", "--topology", "topology.yaml")

@@ -8,6 +8,8 @@ import pytest
 from bench.cli.cli_import import HEAVY, imported
 from tests.rest.serving import ServerHome
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("words", [["--help"], ["ls"], ["ls", "--all", "-o", "json"]])
 def test_nothing_heavy_is_imported(words: list[str], tmp_path: Path) -> None:

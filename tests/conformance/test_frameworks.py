@@ -14,6 +14,8 @@ from tests.conformance.worlds import InPods, OnMachine, Outcome, World, observe
 from tests.real.cluster import ROOT
 from tests.real.environments import python_with
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = ROOT / "examples"
 COMPARED = re.compile(r"ranks sum to|weights on|^step \d+ loss|^resumed from")
 """The lines that are compared: frameworks print much else, with times and process numbers."""

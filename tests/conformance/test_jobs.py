@@ -1,7 +1,11 @@
 """The same jobs on the local backend and on a real cluster behave the same; and what only a controller does."""
 
+import pytest
+
 from tests.conformance.suite import JobSuite
 from tests.conformance.worlds import InPods, observe
+
+pytestmark = pytest.mark.long
 
 
 class TestPods(JobSuite):

@@ -11,6 +11,8 @@ from ganger.server.state_directory import missing_file
 from ganger.settings import Home
 from tests.badinput.yard import Worked, Yard, wait_for, worked
 
+pytestmark = pytest.mark.long
+
 FILES = ("server.sock", "launcher.sock", "ganger.db")
 
 

@@ -94,6 +94,7 @@ def _state(place: ServerHome, node: str) -> str:
     return next(row["state"] for row in place.client.nodes() if row["name"] == node)
 
 
+@pytest.mark.long
 def test_the_next_server_removes_a_real_node(place: ServerHome) -> None:
     job, node = _start_stepping_job(place)
     place.client.preempt_node(node, 2_000)
@@ -106,6 +107,7 @@ def test_the_next_server_removes_a_real_node(place: ServerHome) -> None:
     assert place.client.return_node(node)["state"] == "cordoned"
 
 
+@pytest.mark.long
 def test_the_next_server_grants_a_job_the_rest_of_its_time(place: ServerHome) -> None:
     job, node = _start_stepping_job(place)
     place.client.drain(node)

@@ -6,8 +6,11 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.badinput.yard import Yard, wait_for
+
+pytestmark = pytest.mark.long
 
 STEPS = """\
 import pathlib, sys, time

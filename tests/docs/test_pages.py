@@ -11,6 +11,8 @@ from tests.docs.pages import ROOT, agrees, blocks, environment_of, typed, writte
 from tests.docs.reader import CLUSTER, STAND_INS, Environment, Reader, end_all, surroundings
 
 RUN = ("console", "yaml", "python")
+IN_EACH_RUN = (ROOT / "README.md", ROOT / "docs/tutorial/first-gang.md")
+"""Pages that `make test` follows: what a newcomer types first. `make test-long` follows all."""
 NOT_RUN = 6
 """Blocks of commands that no test types, at most."""
 
@@ -42,7 +44,13 @@ def environment(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> I
     end_all(own)
 
 
-@pytest.mark.parametrize("page", [page for page in written() if any(b.language in RUN for b in blocks(page))], ids=name)
+def _followed(page: Path) -> object:
+    return pytest.param(page, id=name(page), marks=() if page in IN_EACH_RUN else pytest.mark.long)
+
+
+@pytest.mark.parametrize(
+    "page", [_followed(page) for page in written() if any(b.language in RUN for b in blocks(page))]
+)
 def test_what_a_page_says_to_type_does_what_it_shows(page: Path, environment: Environment, tmp_path: Path) -> None:
     reader = Reader(tmp_path, environment)
     try:

@@ -11,6 +11,8 @@ from tools.way_of_a_job.collector import SOURCE, Phase, Process
 from tools.way_of_a_job.page import PAGE, World, read, write
 from tools.way_of_a_job.way import Frame, Role, Way, way_of
 
+pytestmark = pytest.mark.long
+
 __all__ = ["real_cluster"]
 
 WAYS = read(PAGE.read_text())

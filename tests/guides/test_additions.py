@@ -11,6 +11,8 @@ from tests.architecture.test_checklists import Row, checklists
 from tests.guides.additions import ADDITIONS, NAMES, Step
 from tests.guides.checkout_copy import ROOT, CheckoutCopy
 
+pytestmark = pytest.mark.long
+
 LISTS = checklists()
 CASES = [(kind, step, row) for kind, rows in LISTS.items() for step, row in zip(ADDITIONS[kind], rows, strict=True)]
 GENERATED = [case for case in CASES if case[1].generated]

@@ -1,4 +1,4 @@
-"""Real clusters: the shared one, `make cluster`'s or that which `make test` starts, and own ones of modules."""
+"""Real clusters: the shared one, `make cluster`'s or that which `make test-cluster` starts, and own ones of modules."""
 
 import os
 from collections.abc import Iterator

@@ -14,6 +14,8 @@ from ganger.model.job_sections.retry_spec import Limits
 from tests.local.world import Server, make_job, make_start, make_stop
 from tests.real.environments import python_with
 
+pytestmark = pytest.mark.long
+
 Serve = Callable[..., Server]
 BIN = Path(__file__).parents[2] / ".venv-mpi" / "bin"
 NAMES = ("a.invalid", "b.invalid")

@@ -13,6 +13,8 @@ from ganger.model.job import Job
 from ganger.ports import LiveGeneration
 from tests.local.world import Server, guards_and_launcher, is_dead, make_job, make_start, make_stop, wait_until
 
+pytestmark = pytest.mark.long
+
 Serve = Callable[..., Server]
 WAIT_FOR_FILE = "while [ ! -e go ]; do sleep 0.02; done"
 

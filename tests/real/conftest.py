@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.cluster import ROOT, Cluster, end_jobs
+from tests.real.cluster import Cluster, end_jobs
+from tests.real.environments import python_with
 
 
 @pytest.fixture
@@ -21,7 +22,5 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def torch_python() -> str:
-    """Return the interpreter that has torch; `make test` makes its environment."""
-    python = ROOT / ".venv-torch" / "bin" / "python"
-    assert python.exists(), "no environment with torch: type make setup-torch"
-    return str(python)
+    """Return the interpreter that has torch."""
+    return python_with("torch")

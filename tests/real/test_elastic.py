@@ -9,6 +9,8 @@ import pytest
 from tests.real.cluster import ROOT, Cluster, until
 from tests.real.environments import python_with
 
+pytestmark = pytest.mark.long
+
 LOOP = """
 import os, sys, time
 from ganger import train

@@ -15,6 +15,8 @@ from ruamel.yaml import YAML
 from tests.real.cluster import ROOT, Cluster, until
 from tests.real.environments import python_with
 
+pytestmark = pytest.mark.long
+
 FIT = re.compile(r"rank (\d) of 4: ranks sum to (\d+), loss (\S+)")
 """The last lines of the examples."""
 

@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+
 from tests.real.cluster import Cluster, until
+
+pytestmark = pytest.mark.long
 
 FLAKY = '''
 """The program of the test of nodes, with a fault in the rank that it is given: one test in five breaks off."""

@@ -4,7 +4,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from bench.faults.schedules import KINDS, World
+
+pytestmark = pytest.mark.long
 
 GANGS, SCHEDULES = 2, 2
 

@@ -48,6 +48,7 @@ def lines(path: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.long
 def test_no_job_is_lost_or_doubled_when_the_server_is_killed_at_random_moments(cluster: Cluster) -> None:
     chance = random.Random()
     jobs: dict[str, str] = {}

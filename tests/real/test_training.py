@@ -7,11 +7,15 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from ganger.launcher.health.stacks import Stacks
 from ganger.launcher_server.health.hang_suspect import waits_for_others
 from ganger.launcher_server.health.stall_messages import format_frame
 from ganger.model.views.service_views import PARTS
 from tests.real.cluster import ROOT, Cluster, until
+
+pytestmark = pytest.mark.long
 
 STEPS = 120
 NOISE = 1e-4

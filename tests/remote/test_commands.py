@@ -14,6 +14,8 @@ import pytest
 from tests.remote.other_machine import DEADLINE_S, GANGER, OtherMachine, RemoteHome
 from tests.rest.serving import wait_until
 
+pytestmark = pytest.mark.long
+
 SCRIPT = "import os\nprint(os.environ['PATH'], open('note.txt').read(), os.environ.get('KEY'), flush=True)\n"
 
 

@@ -16,6 +16,8 @@ import pytest
 from tests.remote.other_machine import DEADLINE_S, GANGER, OtherMachine, RemoteHome
 from tests.rest.serving import wait_until
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def owner(server: RemoteHome, tmp_path_factory: pytest.TempPathFactory) -> OtherMachine:

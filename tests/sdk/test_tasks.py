@@ -205,6 +205,7 @@ except ganger.BadRequest as error:
     assert said_by(script, home, folder) == "needs_cloudpickle pip install cloudpickle, or put it into a module\n"
 
 
+@pytest.mark.long
 def test_ranks_of_torch_meet(home: Path, folder: Path) -> None:
     """All-reduce over gloo: under the interpreter that has torch, which has ganger too."""
     script = """

@@ -20,6 +20,7 @@ from ganger.train.preflight.device_figures import (
 from ganger.train.preflight.group_testing import Findings
 from ganger.train.preflight.measure_devices import measure_devices
 from ganger.train.preflight.node_results import RESULT_FILE, MeasuredNode, join_results, result_text, write_result
+from tests.real.environments import python_with
 
 ROOT = Path(__file__).parents[2]
 H100 = "NVIDIA H100 80GB HBM3"
@@ -193,13 +194,11 @@ def test_a_measurement_that_ends_before_it_has_counted_gpus_says_why(program: st
     assert reason in figures.skipped
 
 
+@pytest.mark.long
 def test_a_node_without_gpus_says_so_and_measures_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check it with torch."""
-    python = ROOT / ".venv-torch" / "bin" / "python"
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    if not python.exists():
-        pytest.skip("no environment with torch: type make setup-torch")
-    child = (str(python), "-m", "ganger.train.preflight.device_bandwidth")
+    child = (python_with("torch"), "-m", "ganger.train.preflight.device_bandwidth")
     figures = measure_devices(child)
     (host,) = figures.devices
     assert host.figures_gbps["host_memory"] > 0

@@ -102,12 +102,14 @@ def two_machines(folder: Path) -> Iterator[list[Machine]]:
     with ExitStack() as stack:
         lock = stack.enter_context((Path(tempfile.gettempdir()) / "ganger-ssh-tests.lock").open("w"))
         fcntl.flock(lock, fcntl.LOCK_EX)  # the names and addresses are the same in every process of the tests
+        run("ip", "link", "delete", BRIDGE, check=False)  # left by a run that was killed
         run("ip", "link", "add", BRIDGE, "type", "bridge")
         stack.callback(run, "ip", "link", "delete", BRIDGE, check=False)
         run("ip", "addr", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
         run("ip", "link", "set", BRIDGE, "up")
         machines = [Machine(folder, number) for number in (1, 2)]
         for machine in machines:
+            machine.destroy()
             stack.callback(machine.destroy)
             machine.create()
         key = (folder / "host_key.pub").read_text()
@@ -116,7 +118,7 @@ def two_machines(folder: Path) -> Iterator[list[Machine]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave what needs machines to `make test-cluster`, which has root's rights."""
+    """Leave what needs machines to `make test-cluster-full`, which has root's rights."""
     for item in items:
         if "machines" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")

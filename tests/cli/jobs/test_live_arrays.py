@@ -1,6 +1,10 @@
 """Job arrays and dependencies at a real server."""
 
+import pytest
+
 from tests.cli.live import Live, live, place
+
+pytestmark = pytest.mark.long
 
 __all__ = ["live", "place"]
 

@@ -8,6 +8,8 @@ import pytest
 from tests.cli.live import Live, live, place
 from tests.rest.serving import DEADLINE_S, wait_until
 
+pytestmark = pytest.mark.long
+
 __all__ = ["live", "place"]
 
 

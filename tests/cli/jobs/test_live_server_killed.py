@@ -12,6 +12,8 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import pathlib, time
 print("before", flush=True)

@@ -3,7 +3,11 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.live import Live, live, place
+
+pytestmark = pytest.mark.long
 
 __all__ = ["live", "place"]
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.conftest import PROGRAM
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 120
 JOBS = "name,submitted_ms,duration_ms,gpus\n" + "".join(
     f"j{at},{at * 1000},600000,{1 + at % 16}\n" for at in range(9999)

@@ -110,6 +110,7 @@ def test_shares_are_unknown_if_the_kernel_does_not_tell() -> None:
     assert samples.shares(2 * SAMPLES * POLL_S) is None
 
 
+@pytest.mark.serial
 def test_processor_time_is_that_of_the_first_thread() -> None:
     spins, sleeps = (subprocess.Popen([sys.executable, "-c", code]) for code in (SPINS, SLEEPS))
     try:

@@ -33,6 +33,8 @@ from tests.launcher.remote_launchers import (
     eventually,
 )
 
+pytestmark = pytest.mark.long
+
 MANY_CONNECTIONS = 1_100
 LAUNCHERS = 64
 

@@ -16,6 +16,8 @@ from ganger.model.job_sections.retry_spec import Limits
 from ganger.ports import LiveGeneration
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
 
+pytestmark = pytest.mark.serial
+
 Serve = Callable[..., Server]
 
 LINGERS = """\
@@ -145,6 +147,7 @@ def test_stopped_blocked_and_dead_ranks_are_found_after_a_restart(serve: Serve, 
             assert all("freezing.py" in frames[-1] for frames in places.values())
 
 
+@pytest.mark.long
 def test_a_suspended_machine_causes_no_hang(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     gang = Gang(server, tmp_path / "sleeps", f"exec {{python}} {FREEZES} {{folder}} 0.05")
@@ -183,6 +186,7 @@ def test_stopped_rank_of_a_script_without_reports_is_found_at_once(serve: Serve,
     assert failed.detail.startswith(f"rank {last} on n{nodes} has been stopped (state T")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("line", ["exec {}", "{}; true"])
 def test_a_rank_that_stops_a_process_of_its_own_does_not_hang(serve: Serve, tmp_path: Path, line: str) -> None:
     """The stopped one has worked more than all others so far, and nothing of the rank works beside it."""
@@ -194,6 +198,7 @@ def test_a_rank_that_stops_a_process_of_its_own_does_not_hang(serve: Serve, tmp_
     assert not server.of("failed")
 
 
+@pytest.mark.long
 def test_the_rank_that_the_others_spin_for_hangs_if_it_is_idle_and_is_named_if_not(
     serve: Serve, tmp_path: Path
 ) -> None:

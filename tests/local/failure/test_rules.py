@@ -14,6 +14,8 @@ from ganger.model.evidence import RuleMatch
 from ganger.model.job_sections.retry_spec import Retry, Rule
 from tests.local.world import Server, make_job, make_start, make_stop, python
 
+pytestmark = pytest.mark.serial
+
 Serve = Callable[..., Server]
 ECC = "NVRM: Xid 48: uncorrectable ECC error"
 PRINTS = f"""

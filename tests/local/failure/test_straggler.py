@@ -27,6 +27,8 @@ from ganger.model.evidence import StepWork
 from tests.local import world
 from tests.local.world import Server, make_job, make_start, wait_until
 
+pytestmark = pytest.mark.serial
+
 ROOT = Path(__file__).parents[3]
 Serve = Callable[..., Server]
 STEPS = """

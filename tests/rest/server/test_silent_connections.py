@@ -16,6 +16,8 @@ from ganger.server.server_log import LINES_PER_MINUTE
 from tests.rest.server.test_tcp import ask, bearer, url_of
 from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
 
+pytestmark = pytest.mark.serial
+
 OPEN_FILES = 256
 MANY_CONNECTIONS = 350
 

@@ -11,6 +11,8 @@ from uvicorn.server import ServerState
 from ganger.server import http_connection
 from ganger.server.http_connection import Connection
 
+pytestmark = pytest.mark.serial
+
 LIMIT_S = 0.1
 COMPLETE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 INCOMPLETE = {

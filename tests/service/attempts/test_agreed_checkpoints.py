@@ -9,6 +9,8 @@ import pytest
 
 from tests.service.world import Embedded, wait_until
 
+pytestmark = pytest.mark.serial
+
 SCRIPT = """
 import json, random, sys, time
 from pathlib import Path

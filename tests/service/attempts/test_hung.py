@@ -4,7 +4,11 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.service.world import Embedded
+
+pytestmark = pytest.mark.serial
 
 TRAINS = """
 import os, signal, time

@@ -18,6 +18,8 @@ from ganger.model.views.service_views import JobView
 from ganger.registry import order
 from tests.service.world import Embedded, python, wait_until
 
+pytestmark = pytest.mark.serial
+
 SCRIPT = """
 import json, os, signal, sys, time
 from ganger import train
