@@ -1,4 +1,4 @@
-"""`python -m tools.testcluster`: up, down, run, build, list. `make cluster`, `make cluster-down`, `make test-cluster` call it.
+"""`python -m tools.testcluster`: up, down, run, build, list. Targets of the Makefile call it.
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 this machine cannot have a test cluster. `run` has its command's, or
 0 where no cluster is built, which it says.
