@@ -22,8 +22,6 @@
 #   make devices the driver of DRA devices for tests on real nodes, from its Go module
 #   make dist    wheels and sdists in dist/, of plug-ins too, checked, and a job run from them in a fresh environment
 #   make docs    write again what pages, schemas and definitions take from the code
-#   make way-of-a-job  trace real jobs and write docs/explanation/way-of-a-job.md; on Kubernetes too where a test cluster
-#                runs
 #   make site    build docs/ into build/site; a warning is an error (npm is needed once, for Mermaid)
 #   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
 
@@ -44,7 +42,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch setup-frameworks lint check test test-costs test-gpu test-cluster test-cluster-full test-long demo bench cluster cluster-down operators chart minio devices dist docs way-of-a-job site lock
+.PHONY: setup setup-torch setup-frameworks lint check test test-costs test-gpu test-cluster test-cluster-full test-long demo bench cluster cluster-down operators chart minio devices dist docs site lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -128,8 +126,8 @@ test-cluster-full: $(SETUP) setup-frameworks
 
 test-long: $(SETUP) setup-frameworks
 	$(PYTEST) -m "long and not cluster and not gpu" -n 2 $(BY_FILE)
-	GANGER_TEST_LONG=1 $(PYTEST) tests/laws tests/crash tests/rest/test_fuzz.py tests/train/test_fence.py -n 2 $(BY_FILE)
-	GANGER_TEST_LONG=1 $(PYTEST) -k "any_ or forged" \
+	GANGER_TEST_LONG=250 $(PYTEST) tests/laws tests/crash tests/rest/test_fuzz.py tests/train/test_fence.py -n 2 $(BY_FILE)
+	GANGER_TEST_LONG=250 $(PYTEST) -k "any_ or forged" \
 		tests/launcher/launcher_server/test_message_schema.py tests/launcher/protocol/test_forged_input.py \
 		tests/local/test_facts.py tests/engine/eventlog/test_damaged_rows.py
 
@@ -168,9 +166,6 @@ dist: $(SETUP)
 
 docs: $(SETUP)
 	$(BIN)/python -m tools.generate
-
-way-of-a-job: $(SETUP)
-	$(BIN)/python -m tools.way_of_a_job
 
 MERMAID := 11.17.2
 MERMAID_SHA256 := 581ed7d74bd9048d0e3a91363927d72ef22942d7722546b27f7cc29e35390eb8

@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 
 TIMEOUT_S = {"serial": 300, "long": 900, "cluster": 600}
 """Upper bounds of tests that take long, by marker; of others it is in pyproject.toml."""
@@ -16,17 +16,13 @@ pytest_plugins = ["tests.costs"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: a test checks behaviour, never time. CI draws the same examples every run, so that a
-# failure there is the change's own; elsewhere every run explores new ones. Half of Hypothesis's hundred: of the faults
-# that `bench/mutants` plants, the laws see nearly as many with a quarter.
+# failure there is the change's own; elsewhere every run explores new ones. Half of Hypothesis's hundred: of 150 faults
+# that were planted in the core, the laws saw nearly as many with a quarter.
 settings.register_profile("ganger", deadline=None, print_blob=True, derandomize="CI" in os.environ, max_examples=50)
-# For a search that takes an hour: every law on a hundred times as many examples, new ones each time.
-settings.register_profile("long", deadline=None, print_blob=True, derandomize=False, max_examples=5_000)
-# Whether a change is seen at all: the smallest example of it is of no use to `bench/mutants`, and a quarter of the
-# examples sees nearly as much.
-settings.register_profile(
-    "mutants", deadline=None, derandomize=True, database=None, phases=(Phase.generate,), max_examples=25
-)
-settings.load_profile("long" if os.environ.get("GANGER_TEST_LONG") else "ganger")
+LONG = int(os.environ.get("GANGER_TEST_LONG", "0"))
+"""For a long search, new examples each time: how many, of each law."""
+settings.register_profile("long", deadline=None, print_blob=True, derandomize=False, max_examples=LONG or 1)
+settings.load_profile("long" if LONG else "ganger")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,7 @@
 """Audit of a log whose jobs have all ended; not a bench.
 
 Errors are sentences: states that differ from the lifecycle table, times that do not add up, cycles that decide
-otherwise on replay, an invalid state. Used by `kill_anything`.
+otherwise on replay, an invalid state. Used by tests/crash/test_kill_anything.py.
 """
 
 from dataclasses import dataclass, field

@@ -11,10 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from bench.faults.audit import left_of
-from bench.faults.kill_server import Servers
 from bench.faults.partition import Proxy
-from bench.faults.real_faults import is_alive
+from bench.faults.real_processes import Servers, is_alive, left_of
 from bench.measure import ROOT
 from bench.serving import TORCH_BIN
 from ganger.client import Client, ClientError

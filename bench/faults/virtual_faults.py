@@ -1,7 +1,7 @@
 """Random faults in virtual time, many in one day; not a bench.
 
 Ranks, launchers, nodes and servers die, disks are full, ranks hang, users stop, suspend, drain and preempt, all of it
-interleaved. Used by `kill_anything`.
+interleaved. Used by tests/crash/test_kill_anything.py.
 """
 
 import random

@@ -1,7 +1,4 @@
-"""The checklists of CONTRIBUTING.md: every place and every check that they name exists, and is in `make check`.
-
-That the checks fail when a place is left out is tried in tests/guides.
-"""
+"""The checklists of CONTRIBUTING.md: every place and every check that they name exists, and is in `make check`."""
 
 import ast
 import re

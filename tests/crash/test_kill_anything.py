@@ -1,4 +1,4 @@
-"""A small part of the bench `kill_anything`, in virtual time, and checks of its oracle."""
+"""Random faults on the whole server in virtual time, and checks of the oracle that judges them."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -49,7 +49,7 @@ class Typed:
 
 def written() -> list[Path]:
     """Return the hand-written pages: both README.md, and docs/ without decisions and wholly generated pages."""
-    whole = ("cli.md", "lifecycle.md", "way-of-a-job.md")
+    whole = ("cli.md", "lifecycle.md")
     found = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "decisions" and page.name not in whole]
     return [ROOT / "README.md", ROOT / "examples" / "README.md", *found]
 

@@ -1,10 +1,9 @@
 """Command that writes everything derived from the code: `make docs`, or `python -m tools.generate [--check]`.
 
 Pages are written by hand except for the text between `<!-- generated: BLOCK -->` and `<!-- end -->`, which `blocks`
-produces. Three pages are generated entirely, cli.md, lifecycle.md and way-of-a-job.md, and so are the JSON Schema of
-job files and the definitions of the custom resources. The files and functions in way-of-a-job.md come from traces
-(`python -m tools.way_of_a_job`); here only what is said of them is brought up to date. With --check nothing is written:
-stale files are printed, and the exit code is 1."""
+produces. Two pages are generated entirely, cli.md and lifecycle.md, and so are the JSON Schema of job files and the
+definitions of the custom resources. With --check nothing is written: stale files are printed, and the exit code is 1.
+"""
 
 import re
 import sys
@@ -14,7 +13,6 @@ from typing import Final
 from tools.generate import cli_page, job_schema, lifecycle_page
 from tools.generate.blocks import block
 from tools.generate.resources import custom_resources
-from tools.way_of_a_job import page as way_of_a_job
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
@@ -31,7 +29,6 @@ def generated_files() -> dict[Path, str]:
             cli_page.PAGE: cli_page.page(),
             job_schema.FILE: job_schema.text(),
             lifecycle_page.PAGE: lifecycle_page.page(),
-            way_of_a_job.PAGE: way_of_a_job.write(way_of_a_job.read(way_of_a_job.PAGE.read_text())),
         }
     )
 

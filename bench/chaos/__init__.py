@@ -1,1 +1,0 @@
-"""Chaos on a real API server: faults of every kind at once, and what of gangs of three kinds they may break."""

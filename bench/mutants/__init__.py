@@ -1,1 +1,0 @@
-"""Bench of the tests: the number of small faults that they miss."""

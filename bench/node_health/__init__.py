@@ -1,1 +1,0 @@
-"""Benches of node health: checks, repair, and tests of nodes."""
