@@ -13,7 +13,8 @@ from ganger.model.cluster import Node
 from ganger.model.units import GIB_BYTES
 from ganger.server.job_activity import JobActivity
 from ganger.server.machine_agent import node_sample
-from tests.service.world import Embedded, launcher, python, wait_until
+from tests.service.world import Embedded, launcher, python
+from tests.waiting import wait_until
 
 NODE = Node(name="n1", gpus=4, gpu_type="h100", device_ids=(0, 1, 2, 3), cpu_milli=8_000, memory_bytes=GIB_BYTES)
 POLICY = "queues: {{root: {{idle: {{window: {window}, do: {action}}}}}, exempt: {{idle: {{window: 1h}}}}}}"

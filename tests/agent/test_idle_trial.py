@@ -21,7 +21,8 @@ from ganger.model.node_health.node_figures import Figures
 from ganger.model.units import GIB_BYTES, HOUR_MS, MINUTE_MS
 from ganger.model.views.policy_views import IdleTrial, PolicyTrial
 from ganger.server.machine_agent import sampling_machine
-from tests.service.world import Embedded, launcher, wait_until
+from tests.service.world import Embedded, launcher
+from tests.waiting import wait_until
 
 NODE = Node(name="n1", gpus=4, gpu_type="h100", device_ids=(0, 1, 2, 3), cpu_milli=8_000, memory_bytes=GIB_BYTES)
 RULES = "queues: {{root: {{idle: {{window: {window}, do: stop}}}}, nlp: {{idle: {{window: 1h}}}}}}"

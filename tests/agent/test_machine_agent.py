@@ -12,7 +12,8 @@ from ganger.model.cluster import Node
 from ganger.model.node_health.node_sample import GpuSample, HostSample, KernelLine, NodeSample
 from ganger.server.machine_agent import node_sample, sampling_roots
 from ganger.settings import Home, SettingsError, read_agent_settings
-from tests.rest.serving import ServerHome, wait_until
+from tests.rest.serving import ServerHome
+from tests.waiting import wait_until
 
 SLEEP = ["sleep", "300"]
 

@@ -16,7 +16,8 @@ from ganger.model.cluster import Node
 from ganger.model.node_health.fault import Fault, Severity
 from ganger.server.machine_health import placed_faults, rules_in_force, rules_of_cluster
 from ganger.settings import Home, SettingsError
-from tests.rest.serving import ServerHome, wait_until
+from tests.rest.serving import ServerHome
+from tests.waiting import wait_until
 
 TOPOLOGY = "nodes: [{name: n1, gpu: h100:2, cpu: 8}, {name: n2, gpu: h100:2, cpu: 8}]\n"
 POLICY = """

@@ -10,7 +10,7 @@ from ganger.agent.history.sample_figures import MACHINE
 from ganger.agent.node_agent import NodeAgent
 from ganger.agent.sampling.sampling_roots import SamplingRoots
 from ganger.model.node_health.node_sample import NodeSample
-from tests.rest.serving import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)

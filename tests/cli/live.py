@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import CommandResult, Shell
-from tests.rest.serving import ServerHome, wait_until
+from tests.rest.serving import ServerHome
+from tests.waiting import wait_until
 
 __all__ = ["Live", "live", "place"]
 

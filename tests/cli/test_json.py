@@ -10,7 +10,7 @@ import pytest
 from ganger.cli.exit_codes import EXIT_CODES, OK
 from tests.cli.live import Live, live, place
 from tests.cli.test_help import every_command
-from tests.rest.serving import wait_until
+from tests.waiting import wait_until
 
 __all__ = ["live", "place"]
 

@@ -14,7 +14,8 @@ from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.units import HOUR_MS
 from tests.crash.mortal import Life, MortalWorld, check_sound, survive
 from tests.engine.scenes import listed_states, nodes, submit
-from tests.rest.serving import ServerHome, wait_until
+from tests.rest.serving import ServerHome
+from tests.waiting import wait_until
 
 S = 1_000
 NOTICE_MS = 10 * S

@@ -19,7 +19,8 @@ from ganger.engine.wall_clock import WallClock
 from ganger.kubeapi.credentials import Credentials
 from ganger.model import event as e
 from tests.engine.scenes import nodes, serve, submit
-from tests.service.world import Embedded, launcher, wait_until
+from tests.service.world import Embedded, launcher
+from tests.waiting import wait_until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 

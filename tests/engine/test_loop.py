@@ -24,8 +24,8 @@ from ganger.model import event as e
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import GangState, Job
 from tests.engine.scenes import POLICIES, folded, job, limits, listed_states, nodes, raw, serve, submit
+from tests.waiting import DEADLINE_S
 
-DEADLINE_S = 60
 S = 1_000
 
 

@@ -8,28 +8,17 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ganger.launcher.protocol.messages import FROM_LAUNCHER, VERSION
+from tests.waiting import DEADLINE_S, wait_until
 
-DEADLINE_S = 60.0
 SH = ["/bin/sh", "-c"]
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
 GANG, NODE, TOKEN = "bert-7f3", "n1", "s3cret"
-
-
-def eventually(condition: Callable[[], Any], description: str, within_s: float = DEADLINE_S) -> Any:
-    """Return the first true result of `condition`; raise AssertionError if there is none in time."""
-    give_up_at = time.monotonic() + within_s
-    while time.monotonic() < give_up_at:
-        if result := condition():
-            return result
-        time.sleep(0.005)
-    raise AssertionError(f"never happened: {description}")
 
 
 def is_alive(pid: int) -> bool:
@@ -76,7 +65,7 @@ class Server:
         self.path.unlink(missing_ok=True)
 
     def hang_up(self) -> None:
-        connection = eventually(lambda: self._connection, "the launcher connects")
+        connection = wait_until(lambda: self._connection, "the launcher connects")
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -84,7 +73,7 @@ class Server:
         self.send_bytes(json.dumps({"v": VERSION, "type": kind, **fields}).encode() + b"\n")
 
     def send_bytes(self, data: bytes) -> None:
-        eventually(lambda: self._connection, "the launcher connects")
+        wait_until(lambda: self._connection, "the launcher connects")
         assert self._connection is not None
         self._connection.sendall(data)
 
@@ -185,7 +174,7 @@ class Task:
 
     def wait_for(self, name: str, generation: int = 1) -> Path:
         path = self.file(name, generation)
-        eventually(path.exists, f"{path} appears")
+        wait_until(path.exists, f"{path} appears")
         return path
 
     def records(self, name: str = "rank-0.log", generation: int = 1) -> list[tuple[int, str, str]]:
@@ -205,7 +194,7 @@ class Task:
     def pid_in(self, name: str) -> int:
         """Return the number that a rank wrote into a file of its directory."""
         path = self.work / name
-        return int(eventually(lambda: path.exists() and path.read_text().strip(), f"{path} is written"))
+        return int(wait_until(lambda: path.exists() and path.read_text().strip(), f"{path} is written"))
 
     def own_log(self) -> str:
         return (self.path / "launcher.log").read_text()

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,16 +24,11 @@ from ganger.launcher_server.dispatcher import Dispatcher
 from ganger.launcher_server.listener import LauncherListener, server_context
 from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.ports import LaunchPlan, RankPlan
-from tests.launcher import harness
 from tests.launcher.harness import GANG, TOKEN
+from tests.waiting import DEADLINE_S
 
 HOST = "127.0.0.1"
-DEADLINE_S = 120.0
-"""Limit for events that must happen: how soon is not tested, since the machine may be busy."""
 Result = TypeVar("Result")
-
-
-eventually = partial(harness.eventually, within_s=DEADLINE_S)
 
 
 class Authority:

@@ -14,7 +14,8 @@ import pytest
 
 from ganger.launcher.main import BAD_CODE
 from tests.launcher.harness import SH, UNTIL_GO, is_alive
-from tests.launcher.remote_launchers import DEADLINE_S, HOST, Controller, ListenFixture, Pod, StartFixture, eventually
+from tests.launcher.remote_launchers import HOST, Controller, ListenFixture, Pod, StartFixture
+from tests.waiting import DEADLINE_S, wait_until
 
 
 def _stop(controller: Controller, pod: Pod) -> int:
@@ -91,7 +92,7 @@ def test_sigterm_goes_to_the_ranks(listens: ListenFixture, starts: StartFixture,
     controller = listens()
     pod = starts(controller)
     controller.run(pod.plan([*SH, f"{trap} touch runs; while :; do sleep 0.05; done"]))
-    eventually((pod.directory / "work" / "runs").exists, "the rank runs")
+    wait_until((pod.directory / "work" / "runs").exists, "the rank runs")
     assert pod.process is not None
     pod.process.send_signal(signal.SIGTERM)
     assert pod.ended() == code
@@ -109,7 +110,7 @@ def test_ranks_of_an_evicted_container_get_the_rest_of_its_grace_period(
     controller = listens()
     pod = starts(controller, GANGER_GRACE_PERIOD_S="307")
     controller.run(pod.plan([*SH, UNTIL_NOTICE]))
-    eventually((pod.directory / "work" / "runs").exists, "the rank runs")
+    wait_until((pod.directory / "work" / "runs").exists, "the rank runs")
     assert pod.process is not None
     if server == "is away":
         controller.close()
@@ -153,12 +154,12 @@ def test_first_process_of_a_pid_namespace(listens: ListenFixture, starts: StartF
     pod = starts(controller, before=FIRST)
     controller.run(pod.plan([sys.executable, "-c", ORPHANS]))
     assert controller.wait_for_hello().process.pid == 1
-    eventually((pod.directory / "work" / "orphan").exists, "the rank leaves an orphan")
+    wait_until((pod.directory / "work" / "orphan").exists, "the rank leaves an orphan")
     controller.wait("started", "n1")
     assert pod.process is not None
     unshare = pod.process.pid
     first = int(Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split()[0])
-    eventually(lambda: _zombies_of(first) == [], "the orphan is reaped")
+    wait_until(lambda: _zombies_of(first) == [], "the orphan is reaped")
     Path(f"/proc/{first}/stat").read_text()
     subprocess.run(["kill", "-TERM", str(first)], check=True)
     assert pod.ended() == 128 + signal.SIGTERM
@@ -197,7 +198,7 @@ def test_unread_output_blocks_no_rank(listens: ListenFixture, starts: StartFixtu
     pod.start(f"tcp:{HOST}:{controller.port}", GANGER_LOG_TO_STDOUT="1")
     controller.wait_for_hello(2)
     controller.run(pod.plan([*SH, f"yes ganger | head -c 4000000; touch prints; {UNTIL_GO}; echo at last"]))
-    eventually((pod.directory / "work" / "prints").exists, "everything is printed without a reader")
+    wait_until((pod.directory / "work" / "prints").exists, "everything is printed without a reader")
     printed = _read_all(reader)
     (pod.directory / "work" / "go").touch()
     controller.wait("finished", "n1")

@@ -6,7 +6,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from tests.launcher.harness import SH, Server, Task, eventually, is_alive
+from tests.launcher.harness import SH, Server, Task, is_alive
+from tests.waiting import wait_until
 
 WITH_CHILDREN = "echo $$ > rank; sleep 600 & echo $! > child; setsid sleep 600 & echo $! > far; wait"
 
@@ -33,7 +34,7 @@ def test_ranks_die_with_a_killed_launcher(task: Task) -> None:
     pids = task.pids()
     launcher.kill()
     launcher.wait()
-    eventually(lambda: not any(map(is_alive, pids.values())), "the ranks die")
+    wait_until(lambda: not any(map(is_alive, pids.values())), "the ranks die")
 
 
 def test_processes_of_ranks_are_dead_when_the_lock_is_free(task: Task) -> None:
@@ -70,7 +71,7 @@ def test_next_launcher_waits_for_the_reaper(task: Task, server: Server) -> None:
         launcher.wait()
         task.plan([*SH, "exit 0"], generation=2)
         successor = task.start(generation=2)
-        eventually(lambda: task.path / "lock" in _open_files(successor.pid), "the successor waits for the lock")
+        wait_until(lambda: task.path / "lock" in _open_files(successor.pid), "the successor waits for the lock")
         assert successor.poll() is None
         assert not task.file("rank-0.log", 2).exists()
     finally:
@@ -90,7 +91,7 @@ def test_reaper_survives_signals_to_its_launchers_session(task: Task, server: Se
     server.wait("cleared")
     server.send("leave")
     launcher.wait()
-    eventually(lambda: not is_alive(reaper), "the reaper ends with its launcher")
+    wait_until(lambda: not is_alive(reaper), "the reaper ends with its launcher")
 
 
 def test_cleared_generation_is_not_run_again_by_the_next_launcher(task: Task, server: Server) -> None:

@@ -16,7 +16,8 @@ from ganger.launcher.main import BAD_CODE
 from ganger.launcher_server.code_pieces import MAX_AT_ONCE, PIECE_BYTES, CodePiece, NoCodeError
 from ganger.launcher_server.connection import Connection
 from tests.launcher.harness import GANG, SH, TOKEN
-from tests.launcher.remote_launchers import HOST, Controller, ListenFixture, StartFixture, eventually
+from tests.launcher.remote_launchers import HOST, Controller, ListenFixture, StartFixture
+from tests.waiting import wait_until
 
 MOST_UNREAD = 200
 """Pieces that exceed all buffers of the system by far."""
@@ -109,7 +110,7 @@ def test_code_is_for_launchers_of_a_server_that_has_some(
         code.serve(controller)
         controller.tokens["n1"] = "another"
     pod = starts(controller, before=code.before, GANGER_CODE_SHA256=code.digest)
-    eventually((pod.task / "code.tar.gz").exists, "the launcher asks")
+    wait_until((pod.task / "code.tar.gz").exists, "the launcher asks")
     assert pod.process is not None
     pod.process.send_signal(signal.SIGTERM)
     assert pod.ended() == 128 + signal.SIGTERM, "process 1 ends by SIGTERM, though it runs nothing yet"
@@ -144,11 +145,11 @@ def test_a_launcher_asks_for_one_piece_at_a_time(listens: ListenFixture, tmp_pat
     code.serve(controller)
     with socket.create_connection((HOST, controller.port)) as connection:
         connection.sendall(request("n1", 0))
-        eventually(lambda: code.reads == [0], "the first piece is being read")
+        wait_until(lambda: code.reads == [0], "the first piece is being read")
         connection.sendall(request("n1", 1))
-        eventually(lambda: is_dropped(controller), "the second request is refused")
+        wait_until(lambda: is_dropped(controller), "the second request is refused")
     code.may_read.set()
-    eventually(lambda: not answering(controller), "the read ends")
+    wait_until(lambda: not answering(controller), "the read ends")
     assert code.reads == [0]
 
 
@@ -163,8 +164,8 @@ def test_a_launcher_that_does_not_read_is_refused_more(listens: ListenFixture, t
                 connection.sendall(request("n1", 0))
             except ConnectionError:
                 break
-            eventually(lambda count=count: len(code.reads) == count or is_dropped(controller), "it is read or refused")
-            eventually(lambda: not answering(controller), "the piece is in the buffers")
+            wait_until(lambda count=count: len(code.reads) == count or is_dropped(controller), "it is read or refused")
+            wait_until(lambda: not answering(controller), "the piece is in the buffers")
         assert is_dropped(controller)
 
 
@@ -175,13 +176,13 @@ def test_nothing_is_read_for_a_launcher_that_is_gone(listens: ListenFixture, tmp
         connections = [stack.enter_context(socket.create_connection((HOST, controller.port))) for _ in range(3)]
         for number in (0, 1):
             connections[number].sendall(request(f"n{number + 1}", number))
-        eventually(lambda: sorted(code.reads) == [0, 1], f"{MAX_AT_ONCE} pieces are being read")
+        wait_until(lambda: sorted(code.reads) == [0, 1], f"{MAX_AT_ONCE} pieces are being read")
         connections[2].sendall(request("n3", 2))
-        eventually(lambda: len(answering(controller)) == 3, "the third launcher waits")
+        wait_until(lambda: len(answering(controller)) == 3, "the third launcher waits")
         connections[2].close()
-        eventually(lambda: len(controller.listener._connections) == 2, "it is gone")
+        wait_until(lambda: len(controller.listener._connections) == 2, "it is gone")
         code.may_read.set()
-        eventually(lambda: not answering(controller), "all are answered")
+        wait_until(lambda: not answering(controller), "all are answered")
     assert sorted(code.reads) == [0, 1]
 
 

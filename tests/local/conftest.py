@@ -12,7 +12,8 @@ from ganger.backends.local import machine_processes
 from ganger.backends.local.job_files import JobFiles
 from ganger.launcher.build_archive import build
 from ganger.model.cluster import Node
-from tests.local.world import Server, wait_until
+from tests.local.world import Server
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="session")

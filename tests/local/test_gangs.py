@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ganger.model.decision import Cause
-from tests.local.world import Server, guards_and_launcher, make_job, make_start, make_stop, python, wait_until
+from tests.local.world import Server, guards_and_launcher, make_job, make_start, make_stop, python
+from tests.waiting import wait_until
 
 Serve = Callable[..., Server]
 WAIT = "exec sleep 60"

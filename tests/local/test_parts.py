@@ -11,7 +11,8 @@ from ganger.launcher_server.generation_state import new_generation
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.job import Job, Role
 from ganger.ports import LiveGeneration
-from tests.local.world import Server, free_port, guards_and_launcher, make_job, make_start, make_stop, wait_until
+from tests.local.world import Server, free_port, guards_and_launcher, make_job, make_start, make_stop
+from tests.waiting import wait_until
 
 Serve = Callable[..., Server]
 HOLD = "exec sleep 60"

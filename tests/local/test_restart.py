@@ -11,7 +11,8 @@ import pytest
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
 from ganger.ports import LiveGeneration
-from tests.local.world import Server, guards_and_launcher, is_dead, make_job, make_start, make_stop, wait_until
+from tests.local.world import Server, guards_and_launcher, is_dead, make_job, make_start, make_stop
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,8 @@ import pytest
 
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import Job
-from tests.local.world import Server, is_dead, make_job, make_start, wait_until
+from tests.local.world import Server, is_dead, make_job, make_start
+from tests.waiting import wait_until
 
 TELLS = "import sys\nprint('forked' if 'xmlrpc.client' in sys.modules else 'started')\nimport xmlrpc.client\n"
 WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n"

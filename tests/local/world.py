@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -25,16 +24,10 @@ from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job, JobSpec, Origin
 from ganger.ports import LiveGeneration
+from tests.waiting import wait_until
 
-DEADLINE_S = 120.0
+DEADLINE_S = 100.0
 """Only bounds the wait for events that must come; other programs may use the machine too."""
-
-
-def wait_until(condition: Callable[[], object], description: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {description}"
-        time.sleep(0.01)
 
 
 class Server:

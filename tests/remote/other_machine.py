@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.rest.serving import DEADLINE_S, ServerHome
+from tests.rest.serving import ServerHome
+from tests.waiting import DEADLINE_S
 
 GANGER = str(Path(sys.executable).parent / "ganger")
 

@@ -24,11 +24,11 @@ from ganger.client.local.http import Request
 from ganger.client.remote.logins import Login, server_url
 from ganger.client.remote.remote_client import RemoteClient
 from ganger.sdk.async_transport import AsynchronousLink
+from tests.waiting import DEADLINE_S
 
 NOW = datetime.datetime.now(datetime.UTC)
 DAY = datetime.timedelta(days=1)
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
-DEADLINE_S = 30.0
 
 
 def certificate(folder: Path, address: str = "127.0.0.1", ends: datetime.datetime = NOW + DAY) -> tuple[Path, str]:

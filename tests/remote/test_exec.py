@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.remote.other_machine import DEADLINE_S, GANGER, OtherMachine, RemoteHome
-from tests.rest.serving import wait_until
+from tests.remote.other_machine import GANGER, OtherMachine, RemoteHome
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.long
 

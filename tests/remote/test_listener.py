@@ -11,7 +11,8 @@ import ganger
 from ganger.code.code_snapshot import snapshot
 from ganger.code.packed_code import MAX_ARCHIVE_BYTES, pack
 from tests.remote.other_machine import OtherMachine, RemoteHome
-from tests.rest.serving import DEADLINE_S, ServerHome
+from tests.rest.serving import ServerHome
+from tests.waiting import DEADLINE_S
 
 
 def curl(server: ServerHome, url: str, *words: str, token: str = "", body: Path | None = None) -> tuple[int, str]:

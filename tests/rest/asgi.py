@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from fastapi import FastAPI
 
-DEADLINE_S = 60.0
+from tests.waiting import DEADLINE_S
 
 
 @dataclass(frozen=True)

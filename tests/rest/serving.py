@@ -6,8 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,9 @@ import psutil
 from ganger.client import Client
 from ganger.client.client_errors import Refused
 from ganger.settings import Home
+from tests.waiting import DEADLINE_S, wait_until
 
-DEADLINE_S = 60.0
 TOPOLOGY = 'nodes: [{name: "n{}", count: 2, rack: r1, gpu: h100:4, cpu: 8, memory: 1Gi}]\n'
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.01)
 
 
 class ServerHome:

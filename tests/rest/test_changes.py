@@ -7,7 +7,8 @@ from fastapi import FastAPI
 
 from tests.rest.asgi import Answer, call
 from tests.rest.test_requests import assert_problem
-from tests.service.world import Embedded, python, wait_until
+from tests.service.world import Embedded, python
+from tests.waiting import wait_until
 
 
 @pytest.fixture

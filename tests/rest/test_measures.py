@@ -8,7 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ganger.engine.service import JobFilter
 from tests.rest.asgi import call
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 
 def scrape(app: FastAPI) -> dict[str, dict[tuple[str, ...], float]]:

@@ -16,8 +16,9 @@ from ganger.launcher import send_files
 from ganger.ports import LogQuery
 from ganger.rest.body_limit import MAX_BODY_BYTES
 from ganger.rest.responses import CHUNK_BYTES, ndjson
-from tests.rest.asgi import DEADLINE_S, Answer, call, request, scope
+from tests.rest.asgi import Answer, call, request, scope
 from tests.service.world import Embedded, python
+from tests.waiting import DEADLINE_S
 
 DEEP: dict[str, Any] = {}
 for _ in range(900):

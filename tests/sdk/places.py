@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from ganger.client import Client
 from ganger.settings import Home
+from tests.waiting import DEADLINE_S
 
-DEADLINE_S = 120.0
 TOPOLOGY = "nodes: [{name: n1, gpu: h100:2, cpu: 8, memory: 4Gi}, {name: n2, gpu: h100:2, cpu: 8, memory: 4Gi}]\n"
 
 
@@ -55,11 +53,3 @@ def said_by(script: str, home: Path, folder: Path, interpreter: Path | str = sys
         said, _ = process.communicate(timeout=3 * DEADLINE_S)
     assert process.returncode == 0, said
     return said
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    """Wait for a condition; fail with its name if it does not come."""
-    until_s = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < until_s, f"never: {what}"
-        time.sleep(0.02)

@@ -8,8 +8,9 @@ import pytest
 from ganger import AsyncClient, AsyncJob, BadRequest, Client, JobFailed, NotFound, TimedOut, Unreachable
 from ganger.client import Client as LocalClient
 from ganger.settings import Home
-from tests.sdk.places import DEADLINE_S, waits_for
+from tests.sdk.places import waits_for
 from tests.sdk.work import divided
+from tests.waiting import DEADLINE_S
 
 
 def test_a_job_from_its_first_word_to_its_end(home: Path, folder: Path) -> None:

@@ -8,7 +8,8 @@ import ganger
 from ganger import Client, Job, NotFound, TimedOut
 from ganger.model.units import HOUR_MS
 from ganger.model.views.service_views import PARTS
-from tests.sdk.places import DEADLINE_S, until, waits_for
+from tests.sdk.places import waits_for
+from tests.waiting import DEADLINE_S, wait_until
 
 
 def test_a_command_is_run_and_followed_to_its_end(client: Client) -> None:
@@ -79,7 +80,7 @@ def test_a_dry_run_changes_nothing(client: Client) -> None:
 def test_a_waiting_job_says_why_and_may_be_changed(client: Client, folder: Path) -> None:
     holder = client.run(waits_for(folder / "go"), nodes=2, gpu=2, priority="high")  # else it would be preempted
     waiting = client.run("true", nodes=2, gpu=2, name="waiting")
-    until(lambda: waiting.get().reason, "a reason")
+    wait_until(lambda: waiting.get().reason, "a reason")
     explained = waiting.explain()
     assert explained.reason is not None
     assert holder.id in explained.reason.holders

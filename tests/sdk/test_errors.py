@@ -17,7 +17,8 @@ from ganger import BadRequest, Client, ClientError, Job, JobFailed, LogLine, Not
 from ganger.client import Client as LocalClient
 from ganger.client.client_errors import client_error
 from ganger.settings import Home
-from tests.sdk.places import DEADLINE_S, python, waits_for
+from tests.sdk.places import python, waits_for
+from tests.waiting import DEADLINE_S
 
 Act = Callable[[Client], Any]
 

@@ -9,7 +9,8 @@ import pytest
 
 from ganger import BadRequest, Client, Job, JobFailed, Refused
 from tests.sdk import work
-from tests.sdk.places import DEADLINE_S, said_by
+from tests.sdk.places import said_by
+from tests.waiting import DEADLINE_S
 
 TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 

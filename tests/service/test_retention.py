@@ -18,7 +18,8 @@ from ganger.settings import (
     read_backend_settings,
     read_retention_limits,
 )
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 ALWAYS: dict[str, int | None] = dict.fromkeys(RetentionLimits.__dataclass_fields__)
 TALKS = ["sh", "-c", "seq 1 500"]

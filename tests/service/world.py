@@ -26,8 +26,8 @@ from ganger.model.units import GIB_BYTES
 from ganger.model.views.service_views import JobView
 from ganger.registry import policies
 from ganger.settings import Home
+from tests.waiting import DEADLINE_S, wait_until
 
-DEADLINE_S = 60.0
 Orders = Callable[[str], Policy]
 SLEEPS = ["sleep", "300"]
 NODES = (
@@ -106,13 +106,6 @@ class Embedded:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.events.shutdown_default_executor()
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.01)
 
 
 def python(text: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.cli.live import Live, live, place
-from tests.rest.serving import wait_until
+from tests.waiting import wait_until
 
 __all__ = ["live", "place"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.live import Live, live, place
-from tests.rest.serving import DEADLINE_S, wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.long
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.live import Live, live, place
-from tests.rest.serving import DEADLINE_S, wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 __all__ = ["live", "place"]
 

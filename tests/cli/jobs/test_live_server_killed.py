@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Shell
-from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
+from tests.rest.serving import ServerHome
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.long
 

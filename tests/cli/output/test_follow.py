@@ -7,8 +7,8 @@ import pytest
 from ganger.cli.output import follower
 from ganger.cli.output.follower import _RecordBuffer
 from tests.cli.world import line
+from tests.waiting import DEADLINE_S
 
-DEADLINE_S = 60.0
 RECORDS = 40
 
 

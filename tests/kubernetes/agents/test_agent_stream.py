@@ -11,7 +11,7 @@ import pytest
 from ganger.agent.controller_link import ControllerLink
 from ganger.engine.query.node_telemetry import MACHINE
 from ganger.model.node_health.node_sample import HostSample, KernelLine, NodeSample
-from tests.rest.serving import wait_until
+from tests.waiting import wait_until
 from tools.agent_listener import Listening, PlayedCluster
 
 

@@ -11,7 +11,8 @@ from ganger.model.node_health.node_sample import GpuSample, HostSample, NodeSamp
 from ganger.model.units import GIB_BYTES
 from ganger.ports import RankUsage
 from ganger.server.job_activity import BUSY_RANK_MILLI, JobActivity
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 NODES = tuple(
     Node(name=name, gpus=2, gpu_type="h100", cpu_milli=8_000, memory_bytes=GIB_BYTES) for name in ("n1", "n2")

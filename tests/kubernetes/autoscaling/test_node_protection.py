@@ -18,7 +18,7 @@ from ganger.model.policy import Autoscaling
 from ganger.model.units import MINUTE_MS
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, put, reconciling_controller, running, set_rules, status
 from tests.kubernetes.manifests.test_manifests import granted
-from tests.kubernetes.policy.test_policy_objects import until
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 

@@ -17,7 +17,7 @@ from ganger.kubeapi.objects import Key
 from ganger.model.policy import Autoscaling
 from tests.kubernetes.autoscaling.scene import Scene, play, request_crd
 from tests.kubernetes.jobs.test_gang_jobs import put
-from tests.kubernetes.policy.test_policy_objects import until
+from tests.waiting import until
 from tools.fakeapi import Fault
 
 

@@ -9,7 +9,7 @@ import pytest
 from ganger.model.policy import Autoscaling
 from tests.kubernetes.autoscaling.scene import CLASS, Scene, play, request_crd
 from tests.kubernetes.jobs.test_gang_jobs import put
-from tests.kubernetes.policy.test_policy_objects import until
+from tests.waiting import until
 
 
 async def requested(scene: Scene, **spec: Any) -> Any:

@@ -17,6 +17,7 @@ from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job_sections.retry_spec import Retry
 from tests.kubernetes.policy.test_policy_objects import definition, following, in_force, queue
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 
@@ -38,14 +39,6 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]],
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + WITHIN_S
-    while not holds():
-        assert loop.time() < deadline_s, "it never came to be"
-        await asyncio.sleep(0.05)
 
 
 def submit(system: Controlled, retries: int = 100) -> None:

@@ -4,15 +4,15 @@ import asyncio
 import signal
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from bench.kubernetes.binding import CRD, JOB, OFFER
 from ganger.controller.__main__ import OK
 from tests.kubernetes.jobs.test_gang_jobs import SPEC
 from tests.kubernetes.policy.test_policy_objects import definition
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 HASTY = """
@@ -72,11 +72,6 @@ async def replicas(folder: Path) -> AsyncIterator[tuple[FakeApi, Replica, Replic
         await until(lambda: any(replica.leads for replica in both) and all("standing by" in each.log for each in both))
         leader, standby = sorted(both, key=lambda replica: not replica.leads)
         yield api, leader, standby
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    while not holds():  # noqa: ASYNC110 - it is in logs of processes, and in many objects
-        await asyncio.sleep(0.02)
 
 
 def bound(api: FakeApi) -> set[str]:

@@ -18,7 +18,8 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CANDIDATE_PERIOD_S, CLIENT_RETRY_FOR_S, LEASE_DURATION_S, LeaderLease
 from ganger.model.event import Submitted
-from tests.kubernetes.controller.test_controller_faults import bound, is_bound, until
+from tests.kubernetes.controller.test_controller_faults import bound, is_bound
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 

@@ -24,7 +24,8 @@ from tests.kubernetes.devices.claiming import (
 from tests.kubernetes.devices.published import claim_spec
 from tests.kubernetes.foreign.scenes import bound, group, pending_message, pod
 from tests.kubernetes.foreign.test_owned_gangs import job_set, serve
-from tests.kubernetes.jobs.test_gang_jobs import cluster, until
+from tests.kubernetes.jobs.test_gang_jobs import cluster
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 

@@ -12,7 +12,7 @@ from tests.kubernetes.devices.claiming import claiming_controller, held, job, pu
 from tests.kubernetes.devices.published import claim_spec
 from tests.kubernetes.devices.test_device_claims import play, status
 from tests.kubernetes.foreign.scenes import bound
-from tests.kubernetes.jobs.test_gang_jobs import until
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 

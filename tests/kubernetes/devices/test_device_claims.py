@@ -19,7 +19,8 @@ from tests.kubernetes.devices.claiming import (
 )
 from tests.kubernetes.devices.published import claim_spec, device, slice_body
 from tests.kubernetes.foreign.scenes import bound, group, pending_message, pod
-from tests.kubernetes.jobs.test_gang_jobs import cluster, until
+from tests.kubernetes.jobs.test_gang_jobs import cluster
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 Play = Callable[[FakeApi, Credentials], Awaitable[None]]

@@ -18,6 +18,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import LEASES
 from tests.kubernetes.controller.test_controller_faults import bound, scene, submit
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 LEASE = ObjectRef(LEASES, "default", "ganger-controller")
@@ -40,12 +41,6 @@ class SilentStore(DirectoryStore):
     def list(self, folder: str) -> list[StoredFile]:
         time.sleep(0.3)
         return super().list(folder)
-
-
-async def until(holds: Any) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - it is on disk, and on the API server
-            await asyncio.sleep(0.01)
 
 
 def reasons(api: FakeApi) -> dict[str, str]:

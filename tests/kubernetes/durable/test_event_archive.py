@@ -25,7 +25,8 @@ from ganger.model.event import NodeCordoned, PolicySet
 from ganger.registry import policies
 from ganger.settings import Home
 from ganger.simulation.from_log.recorded_days import read_days
-from tests.kubernetes.controller.test_controller_faults import bound, scene, status, submit, until
+from tests.kubernetes.controller.test_controller_faults import bound, scene, status, submit
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 

@@ -24,6 +24,7 @@ from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.resources import PODS
 from tests.kubernetes.fakeapi.api_session import MERGE, ApiSession, binding, config_map, pod, take
 from tests.kubernetes.scripted import run
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 WITHIN_S, TRY_EVERY_S = 90.0, 0.5
@@ -35,14 +36,6 @@ async def open_session(folder: Path, **more: Any) -> AsyncIterator[tuple[FakeApi
     async with FakeApi(**more) as api, aiohttp.ClientSession() as session:
         access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
         yield api, ApiSession(access, session, "default")
-
-
-async def until(true: Callable[[], bool]) -> None:
-    for _ in range(int(WITHIN_S / TRY_EVERY_S)):
-        if true():
-            return
-        await asyncio.sleep(TRY_EVERY_S)
-    pytest.fail(f"not so after {WITHIN_S} s of the loop's clock")
 
 
 def test_what_is_put_is_there_as_it_stands_in_one_change(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Added, ObjectMeta
 from ganger.kubeapi.resources import CONFIG_MAPS, EVERYTHING, PODS
 from tests.kubernetes.scripted import run
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault, FaultProxy
 
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}, "data": {"of": "it"}}
@@ -32,13 +33,6 @@ def through(folder: Path, ask: Callable[[ApiClient, FakeApi, FaultProxy], Awaita
                 return await ask(api, behind, proxy)
 
     return run(run_both())
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    """Wait until a condition holds, within a minute of the loop, which takes no time."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - a connection ends by itself
-            await asyncio.sleep(0.01)
 
 
 def test_what_no_fault_strikes_passes(tmp_path: Path) -> None:

@@ -100,12 +100,3 @@ def preempt_by_priority(system: Any) -> None:
         document = document_of(state.document, state.document.queues)
     preemption = Preemption(priority="all")
     system.loop.post(PolicySet(document=replace(document, preemption=preemption), version=1))
-
-
-async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Wait until a condition holds, in virtual seconds."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + within_s
-    while not holds():
-        assert loop.time() < deadline_s, "it never came to be"
-        await asyncio.sleep(0.01)

@@ -14,7 +14,8 @@ from ganger.backends.kubernetes.foreign.places.expected_pods import spark_execut
 from ganger.backends.kubernetes.nodes.pod_requests import pod_request
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import ObjectMeta, Pod
-from tests.kubernetes.foreign.scenes import bound, pending_message, pod, preempt_by_priority, scene, until
+from tests.kubernetes.foreign.scenes import bound, pending_message, pod, preempt_by_priority, scene
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 GROUP, VERSION = "sparkoperator.k8s.io", "v1beta2"

@@ -26,8 +26,8 @@ from tests.kubernetes.foreign.scenes import (
     required,
     scene,
     ungate,
-    until,
 )
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 

@@ -9,7 +9,8 @@ import pytest
 from bench.kubernetes.binding import OFFER, controller
 from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.foreign.hami_plugin import plugin_of
-from tests.kubernetes.foreign.scenes import bound, group, pending_message, scene, until
+from tests.kubernetes.foreign.scenes import bound, group, pending_message, scene
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 AMOUNTS = OFFER["allocatable"]

@@ -11,11 +11,12 @@ from ganger.backends.kubernetes.gpus.hami_lock import lock_text, parse_lock
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import ObjectMeta
 from tests.kubernetes.foreign.hami_plugin import lock_of, plugin_of, set_lock
-from tests.kubernetes.foreign.scenes import bound, group, pending_message, scene, until
+from tests.kubernetes.foreign.scenes import bound, group, pending_message, scene
 from tests.kubernetes.foreign.scenes import pod as grouped_pod
 from tests.kubernetes.foreign.test_gpu_sharing import hami_node, pod
 from tests.kubernetes.foreign.test_partial_bindings import never_half_bound_for_long
 from tests.kubernetes.jobs.test_gang_jobs import reconciling_controller, status
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 

@@ -8,7 +8,8 @@ import pytest
 from bench.kubernetes.binding import controller
 from ganger.backends.kubernetes.foreign.gang_kinds import KINDS
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.foreign.scenes import bound, pending_message, pod, scene, until
+from tests.kubernetes.foreign.scenes import bound, pending_message, pod, scene
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 PYTORCH = {"job-name": "g", "operator-name": "pytorchjob-controller", "replica-type": "worker"}

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from bench.kubernetes.binding import controller
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.foreign.scenes import bound, pending_message, pod, preempt_by_priority, scene, until
+from tests.kubernetes.foreign.scenes import bound, pending_message, pod, preempt_by_priority, scene
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 NAMES = {"plural": "jobsets", "kind": "JobSet"}

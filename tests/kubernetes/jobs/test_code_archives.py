@@ -29,6 +29,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key
 from tests.kubernetes.manifests.test_manifests import granted
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 
@@ -97,13 +98,6 @@ def put_code(api: FakeApi, name: str = NAME) -> None:
 def content(api: FakeApi, name: str = NAME) -> Any:
     actual = api.get("configmaps", name)
     return actual and base64.b64decode(actual["binaryData"][object_names.ARCHIVE])
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    deadline_s = asyncio.get_running_loop().time() + 2 * HOUR_S
-    while not holds():
-        assert asyncio.get_running_loop().time() < deadline_s, "it never came to be"
-        await asyncio.sleep(0.5)
 
 
 def noted(api: FakeApi) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.kubernetes.binding import CRD, JOB, OFFER
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.jobs.test_gang_jobs import reconciling_controller, until
+from tests.kubernetes.jobs.test_gang_jobs import reconciling_controller
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 REGISTER = json.dumps(

@@ -6,7 +6,8 @@ from typing import Any
 
 from bench.kubernetes.binding import GANG, JOB
 from ganger.model.job import GangState
-from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
+from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status
+from tests.waiting import until
 
 
 def test_jobs_are_listed_by_the_next_controller(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ganger.model.event import Checkpointed, PolicySet
 from ganger.model.job import GangState
 from ganger.model.policy import Rules
 from ganger.model.watch.rollback import Rollback
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 NODES = 2
@@ -87,12 +88,6 @@ def put(api: FakeApi, **spec: Any) -> None:
 
 def status(api: FakeApi) -> Any:
     return (api.get("gangjobs", "big") or {}).get("status", {})
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for is told in many places
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

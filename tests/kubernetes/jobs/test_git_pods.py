@@ -27,9 +27,9 @@ from ganger.kubeapi.request import ObjectRef
 from ganger.launcher.build_archive import build
 from ganger.launcher.fetch_code import ARCHIVE
 from ganger.model.job import GitCode
-from tests.kubernetes.controller.test_controller_faults import until
 from tests.kubernetes.jobs.served_repository import commit, git, served
 from tests.kubernetes.jobs.test_gang_jobs import cluster
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 OWN = "ganger-system"

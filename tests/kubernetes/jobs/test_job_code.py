@@ -32,7 +32,7 @@ from ganger.launcher_server.code_pieces import NoCodeError
 from ganger.model.job import GitCode, JobSpec, Origin
 from ganger.spec import spec_from_dict
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE, NODES, cluster, put, status
-from tests.kubernetes.policy.test_policy_objects import until
+from tests.waiting import until
 
 ORIGIN = Origin(directory="/ganger/work")
 ABOUT = ObjectMeta(name="bert", namespace="team")

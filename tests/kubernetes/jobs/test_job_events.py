@@ -20,9 +20,10 @@ from ganger.model.decision import Cause
 from ganger.model.event import ResumeRequested, Started, SuspendRequested
 from ganger.model.idle.idle_event import Idle, IdleStep
 from ganger.model.job import GangState
-from tests.kubernetes.jobs.test_gang_jobs import NODES, SPEC, cluster, put, reconciling_controller, status, until
+from tests.kubernetes.jobs.test_gang_jobs import NODES, SPEC, cluster, put, reconciling_controller, status
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 

@@ -9,9 +9,10 @@ import pytest
 from bench.kubernetes.binding import GANG, JOB
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status, until
+from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status
 from tests.kubernetes.policy.test_policy_objects import scene
 from tests.kubernetes.policy.test_queue_status import leading, use
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 

@@ -14,9 +14,9 @@ from ganger.errors import RequestError
 from ganger.model.event import PolicySet
 from ganger.model.policy import Pods
 from ganger.spec import spec_from_dict
-from tests.kubernetes.controller.test_controller_faults import until
 from tests.kubernetes.jobs.test_gang_jobs import cluster, phase_and_message, put, reconciling_controller
 from tests.kubernetes.pods.test_volume_claims import claim
+from tests.waiting import until
 
 SHARED = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "local"}
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"

@@ -12,8 +12,9 @@ from ganger.controller.training_jobs.training_job_reconciler import TrainingJobR
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.jobs.test_gang_jobs import cluster, reconciling_controller, until
+from tests.kubernetes.jobs.test_gang_jobs import cluster, reconciling_controller
 from tests.kubernetes.jobs.training_jobs import PLURALS, definitions, scaler, training_job
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 TWO = {"replicas": 1, "minReplicas": 1, "maxReplicas": 4}

@@ -11,9 +11,10 @@ from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.devices.claiming import claiming_controller, held, job, play_claim_controller, template
 from tests.kubernetes.devices.published import class_body, device, slice_body
 from tests.kubernetes.devices.test_device_claims import status
-from tests.kubernetes.jobs.test_gang_jobs import cluster, until
+from tests.kubernetes.jobs.test_gang_jobs import cluster
 from tests.kubernetes.networks.test_network_profiles import accepted, bound, profile
 from tests.kubernetes.policy.test_policy_objects import definition
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 Play = Callable[[FakeApi, Credentials], Awaitable[None]]

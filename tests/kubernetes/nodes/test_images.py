@@ -13,7 +13,8 @@ from ganger.backends.kubernetes.nodes import image_names
 from ganger.backends.kubernetes.nodes.image_names import AskedImages, full_name
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import CustomObject, Node
-from tests.kubernetes.jobs.test_gang_jobs import put, reconciling_controller, status, until
+from tests.kubernetes.jobs.test_gang_jobs import put, reconciling_controller, status
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 

@@ -16,6 +16,7 @@ from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.gang_jobs import object_names
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 
@@ -60,15 +61,6 @@ def status(api: FakeApi) -> Any:
     job = api.get("gangjobs", "big")
     assert job is not None
     return job.get("status", {})
-
-
-async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Wait until a condition holds, in virtual seconds."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + within_s
-    while not holds():
-        assert loop.time() < deadline_s, "it never came to be"
-        await asyncio.sleep(0.01)
 
 
 def test_the_start_is_on_the_object_before_the_first_pod_is_made(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from bench.kubernetes.binding import GANG, JOB, controller
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.gang_jobs.object_names import key_of
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.controller.test_controller_faults import until
 from tests.kubernetes.nodes.test_unready_nodes import placed, scene
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 HELLO = {"v": 2, "type": "hello", "gang": GANG, "pid": 1, "start_ticks": 1}

@@ -20,10 +20,10 @@ from ganger.networks.pod_network import join_network
 from ganger.networks.render import PodNetwork
 from ganger.spec import parse_spec, spec_from_dict, spec_to_dict
 from ganger.spec.kubernetes.pod_fields import OWN_DIRECTORIES, OWN_PREFIX, OWN_VOLUMES
-from tests.kubernetes.controller.test_controller_faults import until
 from tests.kubernetes.jobs.test_gang_jobs import cluster, phase_and_message, put, reconciling_controller
 from tests.kubernetes.jobs.test_pod_policy import refusal
 from tests.kubernetes.pods.test_pod_template import pods_of
+from tests.waiting import until
 
 GPU_CLAIM = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
 EVERYTHING: dict[str, Any] = {

@@ -14,8 +14,8 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Status
 from ganger.model.decision import Cause
 from tests.kubernetes.controller.test_controller_faults import bound, scene, submit
-from tests.kubernetes.controller.test_controller_faults import until as until_virtually
-from tests.kubernetes.jobs.test_gang_jobs import cluster, put, reconciling_controller, status, until
+from tests.kubernetes.jobs.test_gang_jobs import cluster, put, reconciling_controller, status
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 # Messages of a real API server, Kubernetes 1.36.3.
@@ -99,11 +99,11 @@ def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken
             api.inject(refused)
             began_s = loop.time()
             submit(system, retries=0)
-            await until_virtually(lambda: status(api).get("phase") == "Pending" and status(api)["reason"] == reason)
+            await until(lambda: status(api).get("phase") == "Pending" and status(api)["reason"] == reason)
             assert loop.time() < began_s + 5, "at once"
             for arguments in (status(api)["message"], _condition(status(api), "Placed")["message"]):
                 assert output in arguments
-            await until_virtually(lambda: not api.objects("pods"))
+            await until(lambda: not api.objects("pods"))
             await asyncio.sleep(MINUTES * 60)
             gang = system.loop.copy().gangs[GANG]
             assert (gang.retries.used, gang.retries.attempts_without_progress, gang.state) == (0, 0, "pending")
@@ -111,7 +111,7 @@ def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken
             assert status(api)["reason"] == reason
             assert not JobHistories(system.log).attempts(GANG, ended_ms=None)
             refused.times = 0
-            await until_virtually(lambda: len(bound(api)) == 2)
+            await until(lambda: len(bound(api)) == 2)
             (attempt,) = JobHistories(system.log).attempts(GANG, ended_ms=None)
             assert attempt.outcome == "running"
 

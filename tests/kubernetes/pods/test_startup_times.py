@@ -13,7 +13,8 @@ from ganger.backends.kubernetes.startup_times import startup_times
 from ganger.cli.output.job_detail_text import startup_text
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Pod
-from tests.kubernetes.jobs.test_gang_jobs import put, reconciling_controller, status, until
+from tests.kubernetes.jobs.test_gang_jobs import put, reconciling_controller, status
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 

@@ -9,12 +9,12 @@ import pytest
 
 from bench.kubernetes.binding import GANG, OFFER, controller
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.controller.test_controller_faults import scene, status, submit, until
+from tests.kubernetes.controller.test_controller_faults import scene, status, submit
 from tests.kubernetes.foreign.scenes import bound, pending_message
 from tests.kubernetes.foreign.scenes import scene as foreign_scene
-from tests.kubernetes.foreign.scenes import until as until_bound
 from tests.kubernetes.foreign.test_owned_gangs import bound_of, job_set, operator, serve
 from tests.kubernetes.pods.test_rejected_pods import turn_away
+from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 
 GPU, GPUS, MEMBERS = "nvidia.com/gpu", 8, 2
@@ -96,18 +96,18 @@ def test_a_gang_of_another_owner_is_given_up_whole_too(spare: int) -> None:
         watching = asyncio.create_task(no_half_gang(api, 3))
         async with controller(access, folder), operator(api):
             job_set(api, "x", 3)
-            await until_bound(lambda: slow.struck and bound_of(api, "x") == 2)
+            await until(lambda: slow.struck and bound_of(api, "x") == 2)
             (node,) = {f"n{index}" for index in range(3)} - set(bound(api).values())
             api.put(other_pod("other", node, 1))
             if spare:
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n3"}, "status": OFFER})
             else:
-                await until_bound(lambda: not bound_of(api, "x"))
+                await until(lambda: not bound_of(api, "x"))
                 await asyncio.sleep(30)
                 assert not bound_of(api, "x")
                 assert "1 GPU is used outside ganger" in pending_message(api, "x-0")
                 api.delete("pods", "other")
-            await until_bound(lambda: len(gang_pods(api)) == 3)
+            await until(lambda: len(gang_pods(api)) == 3)
             assert not watching.done(), watching
             watching.cancel()
 
@@ -121,7 +121,7 @@ def test_a_pod_that_its_node_rejects_for_another_reason_ends_no_gang_of_another_
         serve(api)
         async with controller(access, folder), operator(api):
             job_set(api, "x", 3)
-            await until_bound(lambda: len(gang_pods(api)) == 3)
+            await until(lambda: len(gang_pods(api)) == 3)
             rejected, *others = gang_pods(api)
             turn_away(api, rejected, "OutOfhugepages-2Mi")
             await asyncio.sleep(30)

@@ -14,7 +14,8 @@ from ganger.controller.jobs.claim_restrictions import ClaimRestrictions
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.kubeapi.credentials import Credentials
-from tests.kubernetes.jobs.test_gang_jobs import NO_CODE, cluster, controller, status, until
+from tests.kubernetes.jobs.test_gang_jobs import NO_CODE, cluster, controller, status
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 ONE = {"run": "true", "nodes": 1, "resources": {"gpu": 1}, "volumes": [{"name": "data", "path": "/data"}]}

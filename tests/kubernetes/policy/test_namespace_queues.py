@@ -15,10 +15,9 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import NamespaceQueues
 from ganger.model.queue import Queue
-from tests.kubernetes.controller.test_controller_faults import until
 from tests.kubernetes.foreign.test_foreign_pods import bound, pending_message, pod, scene
-from tests.kubernetes.foreign.test_foreign_pods import until as until_skipping
 from tests.kubernetes.jobs.test_gang_jobs import cluster, phase_and_message, put, reconciling_controller
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 
 POLICY = """
@@ -100,12 +99,12 @@ def test_foreign_pods_follow_the_same_rule() -> None:
     async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         async with controller(access, folder) as system:
             set_rules(system.loop)
-            await until_skipping(lambda: system.loop.copy().document.namespaces == ONLY_A)
+            await until(lambda: system.loop.copy().document.namespaces == ONLY_A)
             system.backend.set_policy(system.loop.copy().document)
             pod(api, "refused", queue="c")
             pod(api, "placed")
-            await until_skipping(lambda: "placed" in bound(api))
-            await until_skipping(lambda: "it permits a, b" in pending_message(api, "refused"))
+            await until(lambda: "placed" in bound(api))
+            await until(lambda: "it permits a, b" in pending_message(api, "refused"))
             assert [gang.queue for gang in system.loop.copy().gangs.values()] == ["a"]
 
     scene(2, play)

@@ -18,6 +18,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.policy import PolicyDocument
+from tests.waiting import until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 
@@ -65,14 +66,6 @@ async def following(access: Credentials, folder: Path) -> AsyncIterator[tuple[Lo
             for task in (runs, follows):
                 task.cancel()
             await asyncio.gather(runs, follows, return_exceptions=True)
-
-
-async def until(holds: Callable[[], Any], within_s: float = WITHIN_S) -> None:
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + within_s
-    while not holds():
-        assert loop.time() < deadline_s, "it never came to be"
-        await asyncio.sleep(0.05)
 
 
 def accepted(api: FakeApi, plural: str, name: str) -> tuple[str, str, str]:

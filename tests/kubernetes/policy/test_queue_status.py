@@ -22,7 +22,8 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
-from tests.kubernetes.policy.test_policy_objects import queue, scene, until
+from tests.kubernetes.policy.test_policy_objects import queue, scene
+from tests.waiting import until
 from tools.fakeapi import Call, FakeApi, Fault
 
 

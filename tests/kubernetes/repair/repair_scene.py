@@ -130,15 +130,6 @@ def health(system: Controlled, node: str = FAULTY) -> NodeHealth | None:
         return state.health.by_node.get(node)
 
 
-async def until(holds: Callable[[], Any], says: Callable[[], Any] = lambda: "") -> None:
-    """Wait until something holds."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + WITHIN_S
-    while not holds():
-        assert loop.time() < deadline_s, says()
-        await asyncio.sleep(0.05)
-
-
 def play(folder: Path, played: Callable[[Scene], Awaitable[None]], rules: dict[str, Any] = RULES) -> None:
     """Play with a policy in force."""
 

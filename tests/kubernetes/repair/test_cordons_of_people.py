@@ -7,7 +7,8 @@ from typing import Any
 from bench.kubernetes.binding import Controlled
 from ganger.gang_jobs.object_names import CORDONED
 from ganger.model.node_health.health_event import NodeRetired, RepairRequested
-from tests.kubernetes.repair.repair_scene import FAULTY, Scene, health, play, report_fault, until
+from tests.kubernetes.repair.repair_scene import FAULTY, Scene, health, play, report_fault
+from tests.waiting import until
 
 HELD: dict[str, Any] = {"correlation": {"settle": "1s"}}
 """Rules without hooks: a faulty node is cordoned, and held."""

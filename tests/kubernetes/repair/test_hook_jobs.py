@@ -21,7 +21,8 @@ from ganger.model.node_health.health_event import RepairRequested
 from ganger.model.node_health.health_record import RepairStep
 from ganger.ports import RepairCall
 from tests.kubernetes.manifests.test_manifests import granted
-from tests.kubernetes.repair.repair_scene import FAULTY, RULES, Scene, health, play, report_fault, until
+from tests.kubernetes.repair.repair_scene import FAULTY, RULES, Scene, health, play, report_fault
+from tests.waiting import until
 from tools.fakeapi import Fault
 
 CALL = RepairCall(

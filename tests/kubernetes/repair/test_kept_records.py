@@ -14,7 +14,8 @@ from ganger.gang_jobs.object_names import HEALTH
 from ganger.model.node_health.fault import Fault, Severity
 from ganger.model.node_health.health_event import NodeFaulty
 from ganger.model.node_health.health_record import FaultRecord, HealthState, NodeHealth, RepairStep
-from tests.kubernetes.repair.repair_scene import Scene, health, play, report_fault, until
+from tests.kubernetes.repair.repair_scene import Scene, health, play, report_fault
+from tests.waiting import until
 
 REPAIRING = NodeHealth(
     node="n1", state=HealthState.REPAIRING, since_ms=5, due_ms=9, repair=2, step=RepairStep.REBOOT, reason="x"

@@ -10,7 +10,8 @@ import pytest
 
 from ganger.launcher.ranks.checkpoint_counts import OPEN_S, CheckpointCounts
 from ganger.train.checkpoint_schedule import CheckpointSchedule
-from tests.launcher.harness import Server, Task, eventually
+from tests.launcher.harness import Server, Task
+from tests.waiting import wait_until
 
 ASKS = """
 import os, time
@@ -78,17 +79,17 @@ def test_a_rank_waits_until_a_proposal_is_decided(server: Server, task: Task) ->
     server.send("propose", generation=1, id=7, unit="step", begin=1)
     server.wait("checkpoint_counts", reply_to=7, pending=7, step=0)
     allow(1)
-    eventually(
+    wait_until(
         lambda: server.send("get_counts", generation=1, id=8) or server.messages[-1].get("step") == 1, "it gets there"
     )
     assert answers() == ["0 False"]
     server.send("agree", generation=1, id=7, segments=[["step", 1, 1, 0]])
-    eventually(lambda: answers() == ["0 False", "1 True"], "it is told to save")
+    wait_until(lambda: answers() == ["0 False", "1 True"], "it is told to save")
     server.send("propose", generation=1, id=9, unit="call", begin=3)
     server.wait("checkpoint_counts", reply_to=9, pending=9)
     allow(2)
     server.send("withdraw", generation=1, id=9)
-    eventually(lambda: answers() == ["0 False", "1 True", "2 False"], "it goes on")
+    wait_until(lambda: answers() == ["0 False", "1 True", "2 False"], "it goes on")
     server.hang_up()
     server.wait("checkpoint_counts", pending=0, call=3, schedule={"id": 7, "segments": [["step", 1, 1, 0]]}, reply_to=0)
     server.stop(1)

@@ -7,7 +7,7 @@ import pytest
 
 from ganger.launcher.health.busy import FRESH_S, SAMPLES, BusySamples
 from ganger.launcher.health.proc_stats import run_times_ns
-from tests.launcher.harness import eventually
+from tests.waiting import wait_until
 
 POLL_S = 0.25
 SPINS = "while True: pass"
@@ -120,7 +120,7 @@ def test_processor_time_is_that_of_the_first_thread() -> None:
             run_times[:] = [sum(run_times_ns(process.pid) or ()) for process in (spins, sleeps)]
             return run_times
 
-        eventually(lambda: read_run_times()[0] > 10**9 + 2 * run_times[1], "one spins, the other sleeps")
+        wait_until(lambda: read_run_times()[0] > 10**9 + 2 * run_times[1], "one spins, the other sleeps")
     finally:
         for process in (spins, sleeps):
             process.kill()

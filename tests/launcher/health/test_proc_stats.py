@@ -15,7 +15,7 @@ import pytest
 from ganger.launcher.health import stacks
 from ganger.launcher.health.proc_stats import ProcStats, rank_in
 from ganger.launcher.health.stacks import Stacks
-from tests.launcher.harness import eventually
+from tests.waiting import wait_until
 
 PY_SPY = str(Path(sys.executable).with_name("py-spy"))
 REPORTS = """
@@ -53,14 +53,14 @@ def training_rank(begin: Begin, tmp_path: Path) -> subprocess.Popen[bytes]:
     """Start a rank that has reported, and sleeps in two threads."""
     process = begin(sys.executable, "-c", REPORTS, GANGER_RANK="3")
     report = tmp_path / "rank-3.report"
-    eventually(lambda: report.exists() and report.read_text(), "it reports")
-    eventually(lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) == 2, "its second thread runs")
+    wait_until(lambda: report.exists() and report.read_text(), "it reports")
+    wait_until(lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) == 2, "its second thread runs")
     return process
 
 
 def take_stacks(folder: Path, pid: int, py_spy: str | None) -> dict[str, Any]:
     collection = Stacks(str(folder), {3: [pid]}, py_spy, time.monotonic())
-    eventually(lambda: collection.is_done(time.monotonic()), "the stacks are taken")
+    wait_until(lambda: collection.is_done(time.monotonic()), "the stacks are taken")
     process: dict[str, Any] = json.loads((folder / "rank-3.stacks").read_text())["processes"][0]
     return process
 
@@ -80,14 +80,14 @@ def test_ranks_are_identified_by_environment_variables(begin: Begin, tmp_path: P
         return {rank: [process.pid for process in processes] for rank, processes in groups.items()}
 
     expected = {1: [ranks[0].pid], None: [ranks[1].pid], 4: [ranks[2].pid]}
-    eventually(lambda: pids_by_rank() == expected, "all processes are found")
+    wait_until(lambda: pids_by_rank() == expected, "all processes are found")
     os.kill(ranks[0].pid, signal.SIGSTOP)
-    eventually(lambda: stats.read([ranks[0].pid])[ranks[0].pid].state == "T", "it is stopped")
+    wait_until(lambda: stats.read([ranks[0].pid])[ranks[0].pid].state == "T", "it is stopped")
     ranks[0].kill()
-    eventually(lambda: not stats.read([ranks[0].pid])[ranks[0].pid].lives, "it is a zombie")
+    wait_until(lambda: not stats.read([ranks[0].pid])[ranks[0].pid].lives, "it is a zombie")
     assert stats.any_rank_lives()
     ranks[2].kill()
-    eventually(lambda: not stats.any_rank_lives(), "none lives")
+    wait_until(lambda: not stats.any_rank_lives(), "none lives")
     assert foreign.pid not in {process.pid for process in stats.processes_without_rank}
 
 
@@ -100,7 +100,7 @@ def test_a_child_that_has_cleared_its_environment_is_of_its_rank(begin: Begin, t
         stats.scan()
         return [process.name for process in stats.of_ranks.get(2, ())]
 
-    eventually(lambda: names() == ["sh", "sleep"], "both are of the rank")
+    wait_until(lambda: names() == ["sh", "sleep"], "both are of the rank")
     child = stats.of_ranks[2][1].pid
     rank.kill()
     os.kill(child, signal.SIGKILL)
@@ -116,14 +116,14 @@ def test_stacks_of_all_threads_are_written(
         threads = sorted(process["threads"], key=lambda thread: thread["name"] != "MainThread")
         return [[frame[0] for frame in thread["frames"]] for thread in threads]
 
-    eventually(lambda: [frames[:1] for frames in names()] == [["deep"]] * 2, "both threads sleep")
+    wait_until(lambda: [frames[:1] for frames in names()] == [["deep"]] * 2, "both threads sleep")
     assert names()[0] == ["deep", "<module>"]
     assert training_rank.poll() is None
 
 
 def test_stack_of_a_stopped_rank_needs_py_spy(training_rank: subprocess.Popen[bytes], tmp_path: Path) -> None:
     training_rank.send_signal(signal.SIGSTOP)
-    eventually(lambda: ProcStats("").read([training_rank.pid])[training_rank.pid].state == "T", "it is stopped")
+    wait_until(lambda: ProcStats("").read([training_rank.pid])[training_rank.pid].state == "T", "it is stopped")
     assert take_stacks(tmp_path, training_rank.pid, PY_SPY)["threads"]
     without = take_stacks(tmp_path, training_rank.pid, None)
     assert (without["threads"], without["state"]) == ([], "T")
@@ -131,7 +131,7 @@ def test_stack_of_a_stopped_rank_needs_py_spy(training_rank: subprocess.Popen[by
 
 def test_other_programs_have_no_python_stack(begin: Begin, tmp_path: Path) -> None:
     process = begin("sleep", "1000")
-    eventually(lambda: ProcStats("").read([process.pid])[process.pid].name == "sleep", "it sleeps")
+    wait_until(lambda: ProcStats("").read([process.pid])[process.pid].name == "sleep", "it sleeps")
     stack = take_stacks(tmp_path, process.pid, PY_SPY)
     assert (stack["threads"], stack["source"]) == ([], "")
     assert process.poll() is None, "a signal that it does not handle would have ended it"
@@ -148,7 +148,7 @@ def test_handler_of_the_script_is_kept(begin: Begin, tmp_path: Path) -> None:
     code = f"import signal; signal.signal({int(stacks.TRACE_SIGNAL)}, lambda *_: print('mine', flush=True))\n{REPORTS}"
     process = begin(sys.executable, "-c", code, GANGER_RANK="3")
     report = tmp_path / "rank-3.report"
-    eventually(lambda: report.exists() and report.read_text(), "it reports")
+    wait_until(lambda: report.exists() and report.read_text(), "it reports")
     assert not (tmp_path / "rank-3.trace").exists()
     assert process.poll() is None
 

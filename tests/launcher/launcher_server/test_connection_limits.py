@@ -23,15 +23,8 @@ from ganger.launcher_server.acceptor import (
 )
 from ganger.launcher_server.connection_limits import ConnectionLimits, counted_address
 from tests.launcher.harness import GANG, TOKEN
-from tests.launcher.remote_launchers import (
-    DEADLINE_S,
-    HOST,
-    Authority,
-    Controller,
-    ListenFixture,
-    StartFixture,
-    eventually,
-)
+from tests.launcher.remote_launchers import HOST, Authority, Controller, ListenFixture, StartFixture
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -174,7 +167,7 @@ def test_limit_of_one_address_does_not_affect_others(
         )
         stack.enter_context(other_connection)
         connections = connect_many(stack, controller.port, silent, authority)
-        eventually(lambda: sum(map(is_open, connections)) == MAX_SILENT_OF_ADDRESS, "the excess is dropped")
+        wait_until(lambda: sum(map(is_open, connections)) == MAX_SILENT_OF_ADDRESS, "the excess is dropped")
         assert is_open(other_connection)
 
 

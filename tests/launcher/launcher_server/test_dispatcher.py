@@ -26,7 +26,8 @@ from ganger.model.job_sections.retry_spec import Retry, Rule
 from ganger.ports import LaunchPlan, RankPlan
 from tests.launcher.forged import MESSAGES
 from tests.launcher.harness import GANG, SH, TOKEN, UNTIL_GO
-from tests.launcher.remote_launchers import HOST, Controller, ListenFixture, Pod, StartFixture, eventually
+from tests.launcher.remote_launchers import HOST, Controller, ListenFixture, Pod, StartFixture
+from tests.waiting import wait_until
 
 NODES = ("n1", "n2", "n3")
 ECC = "NVRM: Xid 48: uncorrectable ECC error"
@@ -71,7 +72,7 @@ class EventRecorder:
         return [event for event in self.events if event.kind == kind]
 
     def wait(self, kind: str) -> Any:
-        return eventually(lambda: self.of(kind), kind)[0]
+        return wait_until(lambda: self.of(kind), kind)[0]
 
     def _report(self, event: Event) -> "Future[int]":
         self.events.append(event)
@@ -97,7 +98,7 @@ def test_job_is_done_though_the_server_lost_the_ends_of_ranks(listens: ListenFix
     first.close()
     assert before.of("done") == []
     (pods[1].directory / "work" / "go").touch()
-    eventually((pods[1].task / "1" / "rank-1.exit").exists, "the second one ends")
+    wait_until((pods[1].task / "1" / "rank-1.exit").exists, "the second one ends")
     after = EventRecorder(generation_of(pods))
     second = listens(port=first.port, prepare=lambda controller: after.attach(controller, *plans))
     after.wait("done")
@@ -121,7 +122,7 @@ def test_failure_has_the_ends_of_all_pods_and_the_matching_rule(listens: ListenF
     failed = recorder.wait("failed")
     assert {(end.rank, end.node, end.exit_code) for end in failed.ends} == {(0, "n1", 7), (1, "n2", 8)}
     assert failed.match == RuleMatch(rule=0, do="exclude_node", node="n2", rank=1, line=ECC)
-    eventually(
+    wait_until(
         lambda: {node for event in recorder.of("cleared") for node in event.nodes} == {"n1", "n2"}, "both are over"
     )
     assert recorder.generation.remaining == []
@@ -189,14 +190,14 @@ def test_ranks_in_pods_save_at_the_same_steps_across_servers(listens: ListenFixt
         lines = [line.split() for pod in pods for line in _read(pod.directory / "work" / "saves").splitlines()]
         return {rank: [int(step) for number, step in lines if int(number) == rank] for rank in range(4)}
 
-    eventually(lambda: min(map(len, saves().values())) >= 2, "each saves twice")
+    wait_until(lambda: min(map(len, saves().values())) >= 2, "each saves twice")
     first.close()
     before = saves()
     second = listens(
         port=first.port, prepare=lambda controller: EventRecorder(generation_of(pods, 2)).attach(controller, *plans)
     )
     second.wait_for_hello(2)
-    eventually(lambda: all(len(saves()[rank]) >= len(before[rank]) + 2 for rank in before), "they go on saving")
+    wait_until(lambda: all(len(saves()[rank]) >= len(before[rank]) + 2 for rank in before), "they go on saving")
     for pod in pods:
         (pod.directory / "work" / "enough").touch()
     for pod in pods:

@@ -12,7 +12,8 @@ from ganger.launcher.protocol.messages import VERSION
 from ganger.launcher_server import message_events
 from ganger.launcher_server.connection import SEND_LIMIT_BYTES
 from tests.launcher.harness import GANG, SH, UNTIL_GO
-from tests.launcher.remote_launchers import DEADLINE_S, HOST, Authority, ListenFixture, Pod, StartFixture, eventually
+from tests.launcher.remote_launchers import HOST, Authority, ListenFixture, Pod, StartFixture
+from tests.waiting import DEADLINE_S, wait_until
 
 # -- a gang ----------------------------------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ def test_server_away_and_back(listens: ListenFixture, starts: StartFixture) -> N
     first.wait("started", "n1")
     first.close()
     (pod.directory / "work" / "go").touch()
-    eventually((pod.task / "1" / "cleared").exists, "the ranks end without a server")
+    wait_until((pod.task / "1" / "cleared").exists, "the ranks end without a server")
     second = listens(port=first.port)
     second.wait("cleared", "n1")
     kinds = [kind for kind in second.kinds("n1") if kind != "started"]  # which may have been acknowledged in time
@@ -154,7 +155,7 @@ def test_a_launcher_goes_on_under_a_controller_of_a_later_version(listens: Liste
     later.records.plan(plan)
     assert later.wait("exit_record", "n1", rank=0)["exit_code"] == 0
     assert (pod.directory / "work" / "ran").read_text() == "once\n", "it ran on, and did not start again"
-    eventually(lambda: f"version {VERSION + 1}" in pod.own_log(), "it says that it does not know a version")
+    wait_until(lambda: f"version {VERSION + 1}" in pod.own_log(), "it says that it does not know a version")
     later.send("n1", "leave")
     assert pod.ended() == 0
 
@@ -163,7 +164,7 @@ def test_waits_for_a_server_that_starts_later(listens: ListenFixture, starts: St
     absent = listens()
     absent.close()
     pod = starts(absent)
-    eventually(lambda: "cannot reach the server" in pod.own_log(), "it logs that there is no server")
+    wait_until(lambda: "cannot reach the server" in pod.own_log(), "it logs that there is no server")
     controller = listens(port=absent.port)
     controller.run(pod.plan(["true"]))
     controller.wait("finished", "n1")
@@ -211,7 +212,7 @@ def test_wrong_token_is_refused(listens: ListenFixture, starts: StartFixture, ca
     controller.tokens["n1"] = "another"
     pod = starts(controller)
     controller.run(pod.plan(["true"]))
-    eventually(lambda: "wrong token" in caplog.text, "it is refused")
+    wait_until(lambda: "wrong token" in caplog.text, "it is refused")
     assert controller.hellos == []
     assert not (pod.task / "plan-1.json").exists()
     assert "another" not in caplog.text
@@ -225,7 +226,7 @@ def test_certificate_of_another_authority_is_refused(
     controller = listens()
     pod = starts(controller, ca=Authority(tmp_path / "other").ca)
     controller.run(pod.plan(["true"]))
-    eventually(lambda: "certificate verify failed" in pod.own_log(), "it logs why it does not connect")
+    wait_until(lambda: "certificate verify failed" in pod.own_log(), "it logs why it does not connect")
     assert controller.hellos == []
     assert pod.own_log().count("certificate verify failed") == 1
 
@@ -236,7 +237,7 @@ def test_replaced_certificate_is_accepted(
     controller = listens()
     pod = starts(controller, ca=Authority(tmp_path / "other").ca)
     controller.run(pod.plan(["true"]))
-    eventually(lambda: "certificate verify failed" in pod.own_log(), "it is not believed")
+    wait_until(lambda: "certificate verify failed" in pod.own_log(), "it is not believed")
     pod.ca.write_bytes(authority.ca.read_bytes())
     controller.wait("finished", "n1")
 
@@ -246,7 +247,7 @@ def test_certificate_of_another_host_is_refused(
 ) -> None:
     controller = listens(context=authority.context("127.0.0.2"))
     pod = starts(controller)
-    eventually(lambda: "IP address mismatch" in pod.own_log(), "it logs why it does not connect")
+    wait_until(lambda: "IP address mismatch" in pod.own_log(), "it logs why it does not connect")
     assert controller.hellos == []
 
 
@@ -264,7 +265,7 @@ def test_launcher_that_expects_tls_sends_nothing_to_a_plain_server(
 ) -> None:
     controller = listens(context=None)
     pod = starts(controller)
-    eventually(lambda: "cannot reach the server" in pod.own_log(), "the handshake fails")
+    wait_until(lambda: "cannot reach the server" in pod.own_log(), "the handshake fails")
     assert controller.hellos == []
 
 

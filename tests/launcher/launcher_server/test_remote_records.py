@@ -13,7 +13,8 @@ from ganger.model.event import Failed
 from ganger.model.job_sections.retry_spec import Retry, Rule
 from ganger.ports import RankUsage
 from tests.launcher.harness import GANG, SH
-from tests.launcher.remote_launchers import ListenFixture, StartFixture, eventually
+from tests.launcher.remote_launchers import ListenFixture, StartFixture
+from tests.waiting import wait_until
 
 
 def test_pattern_is_found_in_the_log_of_another_pod(listens: ListenFixture, starts: StartFixture) -> None:
@@ -23,7 +24,7 @@ def test_pattern_is_found_in_the_log_of_another_pod(listens: ListenFixture, star
     controller.run(pods[0].plan([*SH, "exit 7"], (0,)), pods[1].plan([*SH, prints], (1,)))
     controller.wait("rank_failed", "n1")
     log = pods[1].task / "1" / "rank-1.log"
-    eventually(lambda: log.exists() and "Xid" in log.read_text(), "the line is written")
+    wait_until(lambda: log.exists() and "Xid" in log.read_text(), "the line is written")
     assert log.stat().st_size > 2 * (256 << 10)
     failed = Failed(gang=GANG, generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=7, detail="")
     retry = Retry(rules=(Rule(log="^Xid [0-9]+: ECC$", do="exclude_node"), Rule(log="line 3 of", do="fail")))
@@ -37,7 +38,7 @@ def test_log_of_a_pod_that_is_away_is_empty(listens: ListenFixture, starts: Star
     controller.run(pod.plan([*SH, "sleep 600"]))
     controller.wait("started", "n1")
     pod.end()
-    eventually(lambda: controller.listener.connection(GANG, "n1") is None, "it is gone")
+    wait_until(lambda: controller.listener.connection(GANG, "n1") is None, "it is gone")
     assert [list(log.newest(1 << 20)) for log in controller.records.logs(GANG, 1)] == [[]]
 
 
@@ -48,7 +49,7 @@ def test_other_files_are_not_read(listens: ListenFixture, starts: StartFixture, 
     controller.run(pod.plan([*SH, "sleep 600"]))
     controller.wait("started", "n1")
     controller.send("n1", "read_file", generation=1, id=1, name=name, start=0)
-    eventually(lambda: "is not a file that can be read" in pod.own_log(), "it refuses")
+    wait_until(lambda: "is not a file that can be read" in pod.own_log(), "it refuses")
 
 
 def test_report_of_a_rank_is_read_piece_by_piece(listens: ListenFixture, starts: StartFixture) -> None:
@@ -56,7 +57,7 @@ def test_report_of_a_rank_is_read_piece_by_piece(listens: ListenFixture, starts:
     pod = starts(controller)
     controller.run(pod.plan([*SH, "printf 'one two' > $GANGER_TASK_DIR/rank-0.report; sleep 600"]))
     report = pod.task / "1" / "rank-0.report"
-    eventually(lambda: report.exists() and report.read_text() == "one two", "it is written")
+    wait_until(lambda: report.exists() and report.read_text() == "one two", "it is written")
 
     def read(start: int) -> tuple[int, bytes, int]:
         return controller.do(controller.records.read(GANG, "n1", 1, "rank-0.report", start))
@@ -91,7 +92,7 @@ def test_a_launcher_reports_what_its_ranks_use(listens: ListenFixture, starts: S
     pod = starts(controller)
     program = "import os, time\nheld = b'x' * (64 << 20)\nwhile os.environ['GANGER_RANK'] == '1': pass\ntime.sleep(600)"
     controller.run(pod.plan([sys.executable, "-c", program], (0, 1)))
-    eventually(lambda: controller.records.usage(GANG, "n1", 1), "the first report")
+    wait_until(lambda: controller.records.usage(GANG, "n1", 1), "the first report")
     sleeps, runs = controller.records.usage(GANG, "n1", 1)
     assert [(use.rank, use.node, use.generation, use.processes) for use in (sleeps, runs)] == [
         (0, "n1", 1, 1),

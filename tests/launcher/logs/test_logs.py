@@ -16,7 +16,8 @@ import pytest
 from ganger.launcher.logs.log_file import LogFile
 from ganger.launcher.logs.log_records import Stream
 from ganger.launcher.logs.redaction import Redaction
-from tests.launcher.harness import SH, Server, Task, eventually
+from tests.launcher.harness import SH, Server, Task
+from tests.waiting import wait_until
 
 PIECE = 16 * 1024
 
@@ -79,7 +80,7 @@ os.write(2, b"\n")
 
 def test_the_state_of_an_incomplete_line_is_logged_after_a_moment(task: Task, server: Server) -> None:
     task.run([*SH, "printf 'is it on? '; while [ ! -e go ]; do sleep 0.01; done; echo yes"])
-    eventually(lambda: task.file("rank-0.log").exists() and task.texts("u") == ["is it on? "], "the prompt is logged")
+    wait_until(lambda: task.file("rank-0.log").exists() and task.texts("u") == ["is it on? "], "the prompt is logged")
     (task.work / "go").touch()
     server.wait("cleared")
     assert _join_pieces(task) == [("o", "is it on? yes")]
@@ -263,11 +264,11 @@ print("after")
 """
     try:
         task.run([sys.executable, "-c", code])
-        eventually((task.work / "waits").exists, "the rank runs")
-        eventually(lambda: task.texts("o") == ["before"], "its first line is kept")
+        wait_until((task.work / "waits").exists, "the rank runs")
+        wait_until(lambda: task.texts("o") == ["before"], "its first line is kept")
         disk.fill()
         (task.work / "full").touch()
-        eventually((task.work / "printed").exists, "the rank prints two megabytes")
+        wait_until((task.work / "printed").exists, "the rank prints two megabytes")
         disk.free()
         (task.work / "room").touch()
         server.wait("cleared")

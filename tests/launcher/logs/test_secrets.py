@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ganger.launcher.logs.redaction import Redaction
-from tests.launcher.harness import SH, Server, Task, eventually
+from tests.launcher.harness import SH, Server, Task
+from tests.waiting import wait_until
 
 VALUE = "hunter2-swordfish"
 TOKEN = "tok-0123456789"
@@ -62,7 +63,7 @@ def test_value_in_two_halves(task: Task, server: Server) -> None:
     line = "printf 'x hunter2-'; while [ ! -e go ]; do sleep 0.01; done; echo 'swordfish y'"
     run(task, line, {"PASS": VALUE})
     server.wait("started")
-    eventually(lambda: task.texts("u") == ["x "], "the start of the line is written up to what may be a secret")
+    wait_until(lambda: task.texts("u") == ["x "], "the start of the line is written up to what may be a secret")
     (task.work / "go").touch()
     server.wait("finished")
     assert [text for _, _, text in task.records()] == ["x ", "x *** y"]

@@ -12,7 +12,8 @@ import pytest
 from ganger.launcher import runtime
 from ganger.launcher.health import leftovers
 from ganger.launcher.health.procfs import start_ticks
-from tests.launcher.harness import SH, Server, Task, eventually, is_alive
+from tests.launcher.harness import SH, Server, Task, is_alive
+from tests.waiting import wait_until
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 DAEMON = "env -i setsid sh -c 'echo $$ > {0}/far; exec sleep 1000' & while [ ! -s {0}/far ]; do sleep 0.01; done"
@@ -53,7 +54,7 @@ def test_a_daemon_ends_when_the_generation_is_stopped(task: Task, server: Server
     server.stop(1)
     server.wait("cleared")
     assert not is_alive(far)
-    eventually(lambda: len(_children(launcher.pid)) == 1, "the ended daemon is reaped and the reaper is not killed")
+    wait_until(lambda: len(_children(launcher.pid)) == 1, "the ended daemon is reaped and the reaper is not killed")
 
 
 def test_a_signal_never_hits_another_process_with_the_pid(task: Task, server: Server) -> None:
@@ -68,7 +69,7 @@ def test_a_signal_never_hits_another_process_with_the_pid(task: Task, server: Se
 def test_orphans_of_a_rank_leave_no_zombie(task: Task, server: Server) -> None:
     launcher = task.run([*PYTHON, ORPHANS, f"{task.work}/all"])
     task.pid_in("all")
-    eventually(lambda: len(_children(launcher.pid)) == 2, "only the rank and the reaper remain")
+    wait_until(lambda: len(_children(launcher.pid)) == 2, "only the rank and the reaper remain")
     server.stop(1)
     server.wait("cleared")
 
@@ -77,7 +78,7 @@ def test_a_rank_that_ignores_signals_is_killed_when_its_time_is_over(task: Task,
     code = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print('deaf', flush=True)"
     task.run([*PYTHON, f"{code}; time.sleep(1000)"])
     server.wait("started")
-    eventually(lambda: "deaf" in task.texts("o"), "it ignores signals")
+    wait_until(lambda: "deaf" in task.texts("o"), "it ignores signals")
     server.stop(1, kill_after_ms=200)
     server.wait("cleared")
     assert task.json("rank-0.exit")["signal"] == signal.SIGKILL
@@ -86,7 +87,7 @@ def test_a_rank_that_ignores_signals_is_killed_when_its_time_is_over(task: Task,
 def test_a_rank_that_closes_its_outputs_continues_and_its_end_is_reported(task: Task, server: Server) -> None:
     task.run([*SH, f"echo last; exec >&- 2>&-; until [ -s {task.work}/go ]; do sleep 0.01; done; exit 3"])
     server.wait("started")
-    eventually(lambda: task.texts("o") == ["last"], "it writes")
+    wait_until(lambda: task.texts("o") == ["last"], "it writes")
     (task.work / "go").write_text("1")
     assert server.wait("rank_failed")["tail"] == ["last"]
     server.stop(1)

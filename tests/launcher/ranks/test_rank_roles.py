@@ -6,7 +6,8 @@ import pytest
 
 from ganger.registry import frameworks
 from tests.frameworks.scenes import FOUR
-from tests.launcher.harness import SH, UNTIL_GO, Server, Task, eventually, is_alive
+from tests.launcher.harness import SH, UNTIL_GO, Server, Task, is_alive
+from tests.waiting import wait_until
 
 HOLD = [*SH, "exec sleep 60"]
 
@@ -125,6 +126,6 @@ def test_notice_reaches_processes_in_other_sessions(task: Task, server: Server) 
     task.run([*SH, f"setsid sh -c '{worker.replace(chr(39), chr(34))}' & wait"], signal="SIGUSR1")
     pid = task.pid_in("pid")
     server.stop(1, notice_ms=10_000)
-    eventually((task.work / "saved").exists, "the worker saves its work")
-    eventually(lambda: not is_alive(pid), "the worker ends")
+    wait_until((task.work / "saved").exists, "the worker saves its work")
+    wait_until(lambda: not is_alive(pid), "the worker ends")
     server.wait("cleared")

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.harness import GANG, NODE, SH, Server, Task, eventually, is_alive
+from tests.launcher.harness import GANG, NODE, SH, Server, Task, is_alive
+from tests.waiting import wait_until
 
 NO_MANIFEST = "ganger-checkpoint.json cannot be read (No such file or directory)"
 
@@ -38,7 +39,7 @@ def test_started_lists_the_processes(task: Task, server: Server) -> None:
     started = server.wait("started")
     assert started["pids"] == task.json("started")["pids"]
     pid, ticks = started["pids"]["1"]
-    eventually(lambda: task.texts("o", "rank-1.log") == [str(pid)], "rank 1 prints its pid")
+    wait_until(lambda: task.texts("o", "rank-1.log") == [str(pid)], "rank 1 prints its pid")
     assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19] == str(ticks)
 
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.launcher.harness import SH, Server, Task, eventually
+from tests.launcher.harness import SH, Server, Task
+from tests.waiting import wait_until
 
 
 def staged(task: Task, **fields: Any) -> None:
@@ -110,4 +111,4 @@ def test_rank_that_cannot_start_in_a_later_stage_ends_the_others(task: Task, ser
     proceed(server, 0)
     server.wait("cleared")
     assert server.kinds() == ["start_failed", "cleared"]
-    eventually(lambda: task.json("rank-0.exit")["signal"] == 9, f"rank 0 ({pid}) is killed")
+    wait_until(lambda: task.json("rank-0.exit")["signal"] == 9, f"rank 0 ({pid}) is killed")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ganger.launcher.ranks.stop_signals import StopSignals
-from tests.launcher.harness import SH, Server, Task, eventually, is_alive
+from tests.launcher.harness import SH, Server, Task, is_alive
+from tests.waiting import wait_until
 
 FOREVER = 3_600_000
 
@@ -50,7 +51,7 @@ time.sleep(600)
 
 
 def _wait_for_output(task: Task, text: str, stream: str = "o") -> None:
-    eventually(lambda: task.file("rank-0.log").exists() and text in task.texts(stream), f"rank 0 prints {text}")
+    wait_until(lambda: task.file("rank-0.log").exists() and text in task.texts(stream), f"rank 0 prints {text}")
 
 
 def test_without_notice_ranks_get_sigterm(task: Task, server: Server) -> None:
@@ -202,7 +203,7 @@ def test_second_stop_shortens_the_notice(task: Task, server: Server) -> None:
     server.stop(1, notice_ms=FOREVER, kill_after_ms=FOREVER)
     task.wait_for("notice")
     server.stop(1, notice_ms=FOREVER // 2, kill_after_ms=FOREVER, cause="spot_reclaim")
-    eventually(lambda: task.json("notice")["cause"] == "spot_reclaim", "the notice has the earlier deadline")
+    wait_until(lambda: task.json("notice")["cause"] == "spot_reclaim", "the notice has the earlier deadline")
     server.stop(1, kill_after_ms=0)
     server.wait("cleared")
     assert task.json("rank-0.exit")["signal"] == 9
@@ -273,7 +274,7 @@ def test_newer_generation_clears_the_older_one_first(task: Task, server: Server)
         ("cleared", 1),
         ("started", 2),
     ]
-    eventually(lambda: task.texts("o", generation=2) == ["alone"], "generation 2 finds generation 1 cleared")
+    wait_until(lambda: task.texts("o", generation=2) == ["alone"], "generation 2 finds generation 1 cleared")
 
 
 def test_one_launcher_serves_successive_generations(task: Task, server: Server) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from ganger.launcher.ranks import zygote as forking
-from tests.launcher.harness import Server, Task, eventually, is_alive
+from tests.launcher.harness import Server, Task, is_alive
+from tests.waiting import wait_until
 
 MODULE = "xmlrpc.client"
 """An installed module that nothing else loads."""
@@ -149,7 +150,7 @@ def test_the_next_generation_is_forked_from_the_same_zygote(task: Task, server: 
     assert output(task, server, 2) == output(task, server, 2, rank=1) == ["edited", "forked"]
     server.send("leave")
     task.launchers[0].wait()
-    eventually(lambda: not is_alive(zygote), "the zygote ends with its launcher")
+    wait_until(lambda: not is_alive(zygote), "the zygote ends with its launcher")
 
 
 def test_a_killed_zygote_is_replaced(task: Task, server: Server, runs: Runs) -> None:
@@ -157,7 +158,7 @@ def test_a_killed_zygote_is_replaced(task: Task, server: Server, runs: Runs) -> 
     rank = task.pids()["0"]
     (zygote,) = zygotes(task)
     os.kill(zygote, signal.SIGKILL)
-    eventually(lambda: zygotes(task) not in ([], [zygote]), "another one is started")
+    wait_until(lambda: zygotes(task) not in ([], [zygote]), "another one is started")
     assert is_alive(rank)
     (task.work / "go").touch()
     assert output(task, server) == ["forked"]
@@ -182,13 +183,13 @@ def test_all_end_with_a_killed_launcher(task: Task, server: Server, runs: Runs) 
     pids = [*task.pids().values(), *zygotes(task)]
     task.launchers[0].kill()
     task.wait_until_unlocked()
-    eventually(lambda: not any(map(is_alive, pids)), "ranks and zygote are gone")
+    wait_until(lambda: not any(map(is_alive, pids)), "ranks and zygote are gone")
 
 
 def test_the_zygote_ends_where_no_rank_runs_for_a_while(task: Task, server: Server, runs: Runs) -> None:
     runs(TELLS, launcher=["-c", IMPATIENT.format(changed="runtime.ZYGOTE_IDLE_S"), str(task.archive)])
     assert output(task, server) == ["forked"]
-    eventually(lambda: not zygotes(task), "it ends")
+    wait_until(lambda: not zygotes(task), "it ends")
     runs(TELLS, generation=2)
     assert output(task, server, 2) == ["forked"]
 
@@ -196,7 +197,7 @@ def test_the_zygote_ends_where_no_rank_runs_for_a_while(task: Task, server: Serv
 def test_a_stop_while_modules_are_imported(task: Task, server: Server, runs: Runs) -> None:
     os.mkfifo(task.work / "slow.py")  # to be read for its imports: blocks the zygote
     runs("import slow")
-    eventually(lambda: zygotes(task), "the zygote is started")
+    wait_until(lambda: zygotes(task), "the zygote is started")
     server.stop(1)
     server.wait("cleared")
     assert "started" not in server.kinds()

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from ganger.launcher.remote_exec import frames
-from tests.launcher.harness import NODE, SH, Server, Task, eventually, is_alive
+from tests.launcher.harness import NODE, SH, Server, Task, is_alive
+from tests.waiting import wait_until
 
 AGENT_TOKEN = "4gent-of-generation-1"
 FIELDS = {"agent": True, "agent_address": "127.0.0.1", "agent_token": AGENT_TOKEN, "stages": 2}
@@ -246,21 +247,21 @@ def test_frame_that_is_too_long_ends_the_command(task: Task, port: int) -> None:
         pid = task.pid_in("pid")
         connection.sendall(struct.pack("!cI", b"i", 1 << 30))
         assert connection.recv(1) == b""
-    eventually(lambda: not is_alive(pid), "the command is ended")
+    wait_until(lambda: not is_alive(pid), "the command is ended")
 
 
 def test_unauthenticated_connections_keep_no_later_client_out(task: Task, port: int) -> None:
     with ExitStack() as peers:
         connected = [peers.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(80)]
         assert sum(peer.recv(1) == b"" for peer in connected) == 80 - 64, "the excess connections are dropped"
-    eventually(lambda: run_client(task, NODE, "exit 3")[0] == 3, "the agent answers again")
+    wait_until(lambda: run_client(task, NODE, "exit 3")[0] == 3, "the agent answers again")
 
 
 def test_command_ends_with_its_client(task: Task, port: int) -> None:
     with client(task, NODE, "echo $$ > pid; exec sleep 60") as process:
         pid = task.pid_in("pid")
         process.kill()
-    eventually(lambda: not is_alive(pid), "the command is ended")
+    wait_until(lambda: not is_alive(pid), "the command is ended")
 
 
 def test_command_belongs_to_the_generation(task: Task, server: Server, port: int) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ganger.launcher.remote_exec import exec_command
-from tests.launcher.harness import SH, Server, Task, eventually, is_alive
+from tests.launcher.harness import SH, Server, Task, is_alive
+from tests.waiting import wait_until
 
 VALUE = "hunter2-swordfish"
 REST = ["sh", "-c", "sleep 1000"]
@@ -106,7 +107,7 @@ def test_the_command_dies_with_its_parent(running: Task) -> None:
     pid = running.pid_in("pid")
     command.kill()
     command.wait()
-    eventually(lambda: not is_alive(pid), "the command is gone")
+    wait_until(lambda: not is_alive(pid), "the command is gone")
 
 
 def test_it_ends_when_its_reader_leaves(running: Task) -> None:
@@ -133,7 +134,7 @@ class TerminalUser:
         self.wait_for(until)
 
     def wait_for(self, text: str) -> None:
-        eventually(lambda: self._sees(text.encode()), f"{text!r} is shown")
+        wait_until(lambda: self._sees(text.encode()), f"{text!r} is shown")
 
     def _sees(self, text: bytes) -> bool:
         if select.select([self.fd], [], [], 0)[0]:

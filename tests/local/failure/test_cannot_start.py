@@ -10,7 +10,8 @@ import pytest
 from ganger.model.decision import Cause, NodeShare
 from ganger.model.event import Failed
 from ganger.model.job import Job
-from tests.local.world import Server, make_job, make_start, wait_until
+from tests.local.world import Server, make_job, make_start
+from tests.waiting import wait_until
 
 Serve = Callable[..., Server]
 

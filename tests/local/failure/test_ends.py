@@ -20,7 +20,8 @@ from ganger.model.decision import Cause
 from ganger.model.event import Failed, RankEnd
 from ganger.model.job import Job
 from ganger.ports import LiveGeneration
-from tests.local.world import Server, make_job, make_start, make_stop, wait_until
+from tests.local.world import Server, make_job, make_start, make_stop
+from tests.waiting import wait_until
 
 Serve = Callable[..., Server]
 TRAIN = """\

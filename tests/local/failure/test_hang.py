@@ -14,7 +14,8 @@ from ganger.model.decision import Cause
 from ganger.model.event import Failed, Quiet
 from ganger.model.job_sections.retry_spec import Limits
 from ganger.ports import LiveGeneration
-from tests.local.world import Server, make_job, make_start, make_stop, wait_until
+from tests.local.world import Server, make_job, make_start, make_stop
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.serial
 

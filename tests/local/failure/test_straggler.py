@@ -25,7 +25,8 @@ from ganger.model.decision import Start
 from ganger.model.event import Slow
 from ganger.model.evidence import StepWork
 from tests.local import world
-from tests.local.world import Server, make_job, make_start, wait_until
+from tests.local.world import Server, make_job, make_start
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.serial
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ganger.model.job_sections.checkpoint_spec import Checkpoint
-from tests.local.world import Server, is_dead, make_job, make_start, wait_until
+from tests.local.world import Server, is_dead, make_job, make_start
+from tests.waiting import wait_until
 
 Serve = Callable[..., Server]
 SAVES = """

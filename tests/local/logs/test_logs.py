@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ganger.backends.local import log_reader
 from ganger.backends.local.job_files import JobFiles
 from ganger.ports import LogLine, LogQuery
-from tests.local.world import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from ganger.model.event import Event
 from ganger.model.node_health.health_event import RepairEnded
 from ganger.model.node_health.health_record import RepairStep
 from ganger.ports import RepairCall
-
-DEADLINE_S = 60.0
+from tests.waiting import DEADLINE_S
 
 
 class _Reports:

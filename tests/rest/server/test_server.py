@@ -20,7 +20,8 @@ import pytest
 
 from ganger.client import Client, ClientError
 from ganger.launcher.build_archive import build
-from tests.rest.serving import ServerHome, frames, streaming, wait_until
+from tests.rest.serving import ServerHome, frames, streaming
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from ganger.client.local.start_server import running
 from ganger.launcher_server.acceptor import MAX_SILENT_OF_ADDRESS
 from ganger.server.server_log import LINES_PER_MINUTE
 from tests.rest.server.test_tcp import ask, bearer, url_of
-from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
+from tests.rest.serving import ServerHome
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.serial
 

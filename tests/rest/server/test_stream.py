@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from ganger.client import Client, ClientError
-from tests.rest.serving import DEADLINE_S, ServerHome, frames, streaming, wait_until
+from tests.rest.serving import ServerHome, frames, streaming
+from tests.waiting import DEADLINE_S, wait_until
 
 LONG_NOTE = "x" * 16_000
 

@@ -19,7 +19,8 @@ from ganger.errors import RequestError
 from ganger.rest.routes import code_routes
 from ganger.rest.routes.code_routes import UploadSlots
 from tests.rest.asgi import call, scope
-from tests.rest.serving import DEADLINE_S, ServerHome, wait_until
+from tests.rest.serving import ServerHome
+from tests.waiting import DEADLINE_S, wait_until
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.serial
 

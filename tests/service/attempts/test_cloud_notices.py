@@ -8,7 +8,8 @@ import pytest
 from ganger.agent.cloud_notices import DIALECTS
 from ganger.server.own_end import reporting_own_end
 from ganger.settings import SettingsError
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 from tools.metadata_service import metadata_service
 
 SCRIPT = """

@@ -9,7 +9,8 @@ import pytest
 from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.model.units import GIB_BYTES
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 SCRIPT = """
 import json, os, sys, time

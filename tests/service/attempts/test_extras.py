@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.local import machine_processes
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 STEPS = """
 import sys, time

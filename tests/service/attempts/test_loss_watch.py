@@ -3,7 +3,8 @@
 import pytest
 
 from ganger.errors import RequestError
-from tests.service.world import Embedded, python, wait_until
+from tests.service.world import Embedded, python
+from tests.waiting import wait_until
 
 SAVES = """
 import os, time

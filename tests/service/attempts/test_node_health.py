@@ -13,7 +13,8 @@ from ganger.model.event import NodeReturned
 from ganger.model.node_health.fault import Fault, Severity
 from ganger.model.node_health.health_event import NodeFaulty, RepairEnded
 from ganger.model.views.health_views import NodeHealthRow
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 POLICY = """
 node_health:

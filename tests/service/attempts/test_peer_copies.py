@@ -12,7 +12,8 @@ import pytest
 
 from ganger.errors import RequestError
 from ganger.train import complete_checkpoints
-from tests.service.world import Embedded, python, wait_until
+from tests.service.world import Embedded, python
+from tests.waiting import wait_until
 
 STEPS, LAST = 6, 4
 SAVES = """

@@ -5,7 +5,8 @@ from typing import Any
 from ganger.engine.policy_doc.policy_service import Proposal
 from ganger.engine.service import LogQuery
 from ganger.model.decision import FIRST_SAVE_MS
-from tests.service.world import Embedded, python, wait_until
+from tests.service.world import Embedded, python
+from tests.waiting import wait_until
 
 SLOW = """
 import time

@@ -9,7 +9,8 @@ from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.model.units import GIB_BYTES
 from ganger.registry import order
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 SIZE = {"gpus": 2, "gpu_type": "a100", "cpu_milli": 8_000, "memory_bytes": GIB_BYTES}
 NODES = tuple(Node(name=f"n{n}", domains=("r1" if n < 4 else "r2",), **SIZE) for n in (1, 2, 3, 4))

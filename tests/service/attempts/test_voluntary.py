@@ -16,7 +16,8 @@ from ganger.model.cluster import Node
 from ganger.model.units import GIB_BYTES
 from ganger.model.views.service_views import JobView
 from ganger.registry import order
-from tests.service.world import Embedded, python, wait_until
+from tests.service.world import Embedded, python
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.serial
 

@@ -11,7 +11,8 @@ from ganger.engine.service import JobFilter, Page
 from ganger.errors import RequestError
 from ganger.model.event import Event, StopRequested
 from ganger.ports import LogQuery
-from tests.service.world import Embedded, python, wait_until
+from tests.service.world import Embedded, python
+from tests.waiting import wait_until
 
 
 def listed(world: Embedded, **query: Any) -> list[str]:

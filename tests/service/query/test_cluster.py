@@ -13,7 +13,8 @@ from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.queue import Amount, NodeTimeUsed, Queue, UserLimits
 from ganger.model.units import DAY_MS, HOUR_MS
-from tests.service.world import Embedded, wait_until
+from tests.service.world import Embedded
+from tests.waiting import wait_until
 
 
 def _used(limit_ms: int, per_ms: int) -> Queue:

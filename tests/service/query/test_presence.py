@@ -7,7 +7,8 @@ import pytest
 from ganger.errors import RequestError
 from ganger.model.views.overview import RankSample
 from ganger.ports import LogQuery
-from tests.service.world import Embedded, python, wait_until
+from tests.service.world import Embedded, python
+from tests.waiting import wait_until
 
 HOLDS = """
 import time
