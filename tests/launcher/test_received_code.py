@@ -1,5 +1,6 @@
 """Code that a launcher receives from the server before it runs anything: real processes, TCP and TLS."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -9,15 +10,17 @@ import tarfile
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ganger.launcher.main import BAD_CODE
-from ganger.launcher_server.code_pieces import MAX_AT_ONCE, PIECE_BYTES, CodePiece, NoCodeError
+from ganger.launcher_server.code_pieces import MAX_AT_ONCE, PIECE_BYTES, CodePiece, CodePieces, NoCodeError
 from ganger.launcher_server.connection import Connection
+from ganger.launcher_server.message_schema import BadMessage
 from tests.launcher.harness import GANG, SH, TOKEN
 from tests.launcher.remote_launchers import HOST, Controller, ListenFixture, StartFixture
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 MOST_UNREAD = 200
 """Pieces that exceed all buffers of the system by far."""
@@ -115,6 +118,32 @@ def test_code_is_for_launchers_of_a_server_that_has_some(
     pod.process.send_signal(signal.SIGTERM)
     assert pod.ended() == 128 + signal.SIGTERM, "process 1 ends by SIGTERM, though it runs nothing yet"
     assert not code.reads
+
+
+class Handshaken:
+    """A connection whose TLS session tickets are still to be sent."""
+
+    has_unsent = True
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def send(self, kind: str, **_: Any) -> None:
+        self.sent.append(kind)
+
+
+def test_what_tls_has_to_send_after_the_handshake_refuses_no_first_request() -> None:
+    """The request comes in one read with the end of the handshake where the server's machine is busy."""
+
+    async def ask() -> None:
+        pieces, connection = CodePieces(lambda *_: CodePiece(b"a", 2)), Handshaken()
+        pieces.requested(connection, GANG, "n1", 0)  # type: ignore[arg-type]  # stands for a Connection
+        await until(lambda: connection.sent)
+        assert connection.sent == ["code"]
+        with pytest.raises(BadMessage, match="before it has the one before"):
+            pieces.requested(connection, GANG, "n1", 1)  # type: ignore[arg-type]
+
+    asyncio.run(ask())
 
 
 class BlockedCode(Code):

@@ -52,7 +52,9 @@ class CodePieces:
 
         Raises BadMessage for a request before the answer to the one before has been sent.
         """
-        if connection in self._answering or connection.has_unsent:
+        # A first request may come in one read with the end of the TLS handshake, when the server's session tickets are
+        # unsent: they are no piece. On a busy machine it always does.
+        if connection in self._answering or (connection in self._launchers and connection.has_unsent):
             raise BadMessage(f"get_code: {gang} on {node} asks for a piece before it has the one before")
         former = self._newest.get((gang, node))
         self._newest[gang, node], self._launchers[connection] = connection, (gang, node)
