@@ -50,7 +50,7 @@ def place(tmp_path: Path, stub_nvml: Path, gpu_modes: Callable[[str], None]) -> 
 
 def health(place: ServerHome) -> dict[str, dict[str, Any]]:
     """Return the rows of `ganger node health` by node."""
-    return {row["node"]: row for row in json.loads(place.ganger("node", "health", "-o", "json").stdout)["nodes"]}
+    return {row["node"]: row for row in place.client.node_health()["nodes"]}
 
 
 @dataclass(frozen=True)

@@ -77,12 +77,14 @@ def test_every_file_is_printed() -> None:
 
 
 def test_for_a_controller_outside_only_what_runs_inside_is_left_out() -> None:
-    left_out = [manifest["kind"] for manifest in PRINTED if manifest not in printed("--outside", "--agent")]
+    outside = printed("--outside", "--agent")
+    left_out = [manifest["kind"] for manifest in PRINTED if manifest not in outside]
     assert sorted(left_out) == ["Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"]
 
 
 def test_the_agent_is_added_on_request() -> None:
-    added = [manifest for manifest in PRINTED if manifest not in printed()]
+    without = printed()
+    added = [manifest for manifest in PRINTED if manifest not in without]
     assert {item["metadata"]["name"] for item in added} == {"ganger-agent", "agent-taints.ganger.dev", OWN}
     (changed,) = (item for item in added if item["metadata"]["name"] == OWN)
     assert changed["kind"] == "Namespace", "with the agent, pods that see the host are admitted"
