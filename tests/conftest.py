@@ -9,6 +9,8 @@ from hypothesis import settings
 
 TIMEOUT_S = {"serial": 300, "long": 900, "cluster": 600}
 """Upper bounds of tests that take long, by marker; of others it is in pyproject.toml."""
+SEARCH_TIMEOUT_S = 4 * 3600
+"""Upper bound of a test where GANGER_TEST_LONG is set: 5,000 examples of half a second, on a busy machine."""
 
 pytest_plugins = ["tests.costs"]
 
@@ -34,6 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("cluster")
         if item.get_closest_marker("timeout") is None:
             limits_s = [TIMEOUT_S[mark.name] for mark in item.iter_markers() if mark.name in TIMEOUT_S]
+            limits_s += [SEARCH_TIMEOUT_S] if LONG else []
             if limits_s:
                 item.add_marker(pytest.mark.timeout(max(limits_s)))
 

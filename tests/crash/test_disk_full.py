@@ -17,7 +17,7 @@ from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.crash.test_killed import LONG, PARTS, every_part, every_script
 from tests.engine.scenes import listed_states, played, serve, submit
 
-STRIDE = 1 if LONG else 59
+STRIDE = 1 if LONG else 101
 FULL_MS = 25_000
 ROOM = 1 << 30
 S = 1_000

@@ -1,6 +1,5 @@
 """The laws hold after every event and every cycle, whatever happens in whatever order, for every policy there is."""
 
-from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.queue_order.policy_interface import Policy
@@ -21,7 +20,7 @@ from tests.laws.liveness import (
     suggestions_hold,
 )
 from tests.laws.oracles.usage_oracle import usage_agrees_with_the_log
-from tests.laws.policies import FEWER_EXAMPLES, every_policy
+from tests.laws.policies import every_policy
 from tests.laws.reason_laws import every_class_has_a_true_reason, explanations_agree, work_is_conserved
 from tests.laws.world import World
 
@@ -42,9 +41,7 @@ def drawn_life(policy: Policy, data: st.DataObject) -> World:
     return world
 
 
-@every_policy
-@FEWER_EXAMPLES
-@given(data=st.data())
+@every_policy(each=2, data=st.data())
 def test_laws_hold_throughout_a_life(policy: Policy, data: st.DataObject) -> None:
     world = drawn_life(policy, data)
     world.run_cycle()  # what the last one started is not in its reasons

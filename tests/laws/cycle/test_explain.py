@@ -6,7 +6,6 @@ When just that constraint changes, the result does.
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
@@ -26,7 +25,7 @@ from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.terms import WHOLE, Selector
 from ganger.model.units import GIB_BYTES
 from tests.laws import draws
-from tests.laws.policies import FEWER_EXAMPLES, every_policy
+from tests.laws.policies import every_policy
 from tests.laws.safety import copy_of, fingerprint
 from tests.laws.world import LEAVING, World
 
@@ -80,9 +79,7 @@ def crowded(policy: Policy, data: st.DataObject) -> World:
     return world
 
 
-@every_policy
-@FEWER_EXAMPLES
-@given(data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_16_a_dry_run_is_what_the_next_cycle_does(policy: Policy, data: st.DataObject) -> None:
     world = lived(policy, data)
     queues = tuple(world.state.document.queues)
@@ -97,16 +94,12 @@ def test_invariant_16_a_dry_run_is_what_the_next_cycle_does(policy: Policy, data
     assert acts == [decision for decision in foretold.decisions if isinstance(decision, Start | Stop)]
 
 
-@every_policy
-@FEWER_EXAMPLES
-@given(data=st.data())
+@every_policy(each=3, data=st.data())
 def test_invariant_16_a_reason_names_what_binds(policy: Policy, data: st.DataObject) -> None:
     _every_reason_binds(lived(policy, data))
 
 
-@every_policy
-@FEWER_EXAMPLES
-@given(data=st.data())
+@every_policy(each=3, data=st.data())
 def test_invariant_16_a_reason_names_what_binds_where_all_wait_for_others(policy: Policy, data: st.DataObject) -> None:
     _every_reason_binds(crowded(policy, data))
 

@@ -1,15 +1,14 @@
 """The invariants of the core that hold of whole lives, each by its number (reference: scheduling, section 5).
 
 `World` checks them after every event and every cycle anyway, and `test_every_cycle` for longer; here each can be found,
-and fails, by itself. Others have files of their own: 3 also `test_profile`, 4 `test_fair`, 5 `test_quota`, 9
-`test_reservations` and `test_backfill`, 11 `test_place`, 12 also `test_parts`, 16 `test_explain`, 17
+and fails, by itself, and few examples are enough. Others have files of their own: 3 also `test_profile`, 4 `test_fair`,
+5 `test_quota`, 9 `test_reservations` and `test_backfill`, 11 `test_place`, 12 also `test_parts`, 16 `test_explain`, 17
 `test_no_starvation`, 18 `test_share`.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
@@ -31,9 +30,6 @@ from tests.laws.reason_laws import work_is_conserved
 from tests.laws.safety import copy_of, derived_figures_are_exact
 from tests.laws.world import World
 
-few = settings(max_examples=max(8, settings().max_examples // 6))
-"""Settings of these laws, since `World` checks all of them in each life."""
-
 
 def cycles(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[Start]]]:
     """Yield a world after each of its cycles, with the starts."""
@@ -46,17 +42,13 @@ def cycles(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[St
         yield world, started
 
 
-@every_policy
-@few
-@given(data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_1_nothing_is_over_allocated(policy: Policy, data: st.DataObject) -> None:
     for world, _ in cycles(policy, data):
         assert over_allocated(world.raw) == []
 
 
-@every_policy
-@few
-@given(data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.DataObject) -> None:
     for world, started in cycles(policy, data):
         for start in started:
@@ -69,9 +61,7 @@ def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.D
             assert (gang.id in world.raw.starts) == (gang.attempt.start is not None)
 
 
-@every_policy
-@few
-@given(data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_3_what_is_derived_is_what_is_counted_anew(policy: Policy, data: st.DataObject) -> None:
     """Check by the state itself, by a snapshot's, and by the raw facts; capacity over time is in `test_profile`."""
     for world, _ in cycles(policy, data):
@@ -80,9 +70,7 @@ def test_invariant_3_what_is_derived_is_what_is_counted_anew(policy: Policy, dat
         copy_of(world.state)
 
 
-@guaranteeing("work_conservation")
-@few
-@given(data=st.data())
+@guaranteeing("work_conservation", each=2, data=st.data())
 def test_invariant_10_no_gang_waits_for_free_capacity(policy: Policy, data: st.DataObject) -> None:
     for world, _ in cycles(policy, data):
         work_is_conserved(world)
@@ -106,9 +94,7 @@ def test_invariant_10_where_more_classes_wait_than_a_cycle_considers() -> None:
     work_is_conserved(world)
 
 
-@every_policy
-@few
-@given(data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_12_remembered_failures_hide_no_place(policy: Policy, data: st.DataObject) -> None:
     """Check that a state that remembers nothing plans the same.
 
@@ -118,18 +104,14 @@ def test_invariant_12_remembered_failures_hide_no_place(policy: Policy, data: st
         assert plan(copy_of(world.state), world.now_ms, policy) == plan(world.state, world.now_ms, policy)
 
 
-@every_policy
-@few
-@given(data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_13_an_impossible_head_blocks_and_preempts_none(policy: Policy, data: st.DataObject) -> None:
     for world, _ in cycles(policy, data):
         last = world
     impossible_jobs_change_nothing(last)
 
 
-@every_policy
-@few
-@given(data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_14_a_node_out_of_service_gets_nothing_new(policy: Policy, data: st.DataObject) -> None:
     """Check starts only: that a lost node takes its gangs alone is checked at every loss (`World.try_event`)."""
     for world, started in cycles(policy, data):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.queue_order.policy_interface import Policy
@@ -11,7 +10,7 @@ from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.queue import DEFAULT
 from tests.laws import draws
 from tests.laws.liveness import suggestions_hold
-from tests.laws.policies import FEWER_EXAMPLES, guaranteeing
+from tests.laws.policies import guaranteeing
 from tests.laws.reason_laws import every_class_has_a_true_reason
 from tests.laws.world import World
 
@@ -21,9 +20,7 @@ def _specs() -> st.SearchStrategy[JobSpec]:
     return draws.specs((DEFAULT,)).map(lambda spec: draws.possible(replace(spec, roles={}, array=None)))
 
 
-@guaranteeing("work_conservation")
-@FEWER_EXAMPLES
-@given(data=st.data())
+@guaranteeing("work_conservation", each=2, data=st.data())
 def test_restrictions_are_named_and_tried(policy: Policy, data: st.DataObject) -> None:
     taints = st.sampled_from(((), (), ("spot",), ("spot", "team=nlp")))
     nodes = tuple(replace(node, taints=data.draw(taints)) for node in data.draw(draws.nodes()))

@@ -24,6 +24,7 @@ from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.policy import Defrag, Spares
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws.elastic import test_elastic_gangs as elastic
+from tests.laws.examples import examples
 from tests.laws.policies import POLICIES
 from tests.laws.safety import copy_of
 
@@ -171,6 +172,7 @@ def _fill(moving: Moving, data: st.DataObject) -> None:
         moving.run_cycles()
 
 
+@examples(gate=20)
 @given(data=st.data())
 def test_nothing_is_held_twice_and_every_attempt_has_its_ranks(data: st.DataObject) -> None:
     moving = Moving(elastic.world(data, preempts=data.draw(st.booleans())).state)

@@ -14,9 +14,10 @@ from ganger.model.node_health.health_event import RepairEnded
 from ganger.model.node_health.health_record import HealthImage, HealthState
 from ganger.model.node_health.health_rules import NodeHealthRules, Probation, RepairBudget, RepairHooks
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from tests.laws.examples import IN_GATE
 from tests.laws.lifecycle.health_world import HealthWorld
 
-SCHEDULES = 1_000
+SCHEDULES = 500 if IN_GATE else 1_000
 STEPS = 14
 
 

@@ -17,6 +17,7 @@ from ganger.model.job_sections.retry_spec import Limits, Retry, Rule
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
 from tests.laws.cycle_laws import log_replays, plan_purely
+from tests.laws.examples import examples
 from tests.laws.liveness import every_gang_can_be_stopped, suggestions_hold
 from tests.laws.policies import POLICIES
 from tests.laws.reason_laws import every_class_has_a_true_reason, explanations_agree, work_is_conserved
@@ -49,7 +50,7 @@ def fail(world: World, data: st.DataObject, gang: str) -> None:
 
 
 @pytest.mark.parametrize("policy", [POLICIES["fifo"], POLICIES["las"]], ids=["fifo", "las"])
-@settings(max_examples=settings().max_examples // 2)
+@examples(gate=12, otherwise=settings().max_examples // 2)
 @given(data=st.data())
 def test_what_a_rule_says_is_done(policy: Policy, data: st.DataObject) -> None:
     world = World(policy, data.draw(draws.nodes()))

@@ -20,6 +20,7 @@ from ganger.model.policy import ALL, FAIR_SHARE, GUARANTEE, NONE, QUEUE, Preempt
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
+from tests.laws.examples import examples
 from tests.laws.policies import POLICIES
 from tests.laws.world import World
 
@@ -224,7 +225,7 @@ def settle(contest: Contest) -> None:
     raise AssertionError("jobs are preempted for ever")
 
 
-@settings(max_examples=4 * settings().max_examples)
+@examples(gate=40, otherwise=4 * settings().max_examples)
 @given(contest=contests(), data=st.data())
 def test_what_is_preempted_is_legal_and_needed_and_its_preemptor_starts(contest: Contest, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4), label="rounds")):

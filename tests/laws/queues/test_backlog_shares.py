@@ -21,6 +21,7 @@ from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from ganger.policies import dynamic
 from tests.laws import draws
+from tests.laws.examples import examples
 
 GPUS = 16
 PENDING = 6
@@ -75,10 +76,7 @@ class Backlog:
                 self.apply(kind(gang=gang, generation=1, nodes=("n1",)))
 
 
-FEW = settings(max_examples=settings().max_examples // 5)
-
-
-@FEW
+@examples(gate=2, otherwise=settings().max_examples // 5)
 @given(data=st.data())
 def test_each_queue_gets_its_weighted_share_and_each_user_an_equal_part_of_it(data: st.DataObject) -> None:
     """Check what was wrong: 3:1 with 1 and 20 users gave 27:37 of 64 GPUs, and FIFO after sixteen hours."""
@@ -98,7 +96,7 @@ def test_each_queue_gets_its_weighted_share_and_each_user_an_equal_part_of_it(da
             assert abs(world.held_ms[queue, user] / total_ms - part / len(names)) < TOLERANCE, user
 
 
-@FEW
+@examples(gate=4, otherwise=settings().max_examples // 5)
 @given(data=st.data())
 def test_a_newcomer_starts_after_few_of_a_long_queue(data: st.DataObject) -> None:
     """Check what was wrong: a single job started after all 200 of another user, who had waited for longer."""

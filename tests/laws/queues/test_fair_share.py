@@ -27,7 +27,7 @@ from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
 from tests.laws.oracles.usage_oracle import HALF_LIFE_MS, average
-from tests.laws.policies import FEWER_EXAMPLES, every_policy
+from tests.laws.policies import every_policy
 
 CAPACITY = (16, 64_000, 1 << 30)
 TODAY = 2_900 * HALF_LIFE_MS
@@ -216,9 +216,7 @@ def test_all_users_of_one_queue_go_before_all_of_another(queues: tuple[Queue, ..
     assert len(runs) == len({*runs}), "Fair Tree"
 
 
-@every_policy
-@FEWER_EXAMPLES
-@given(queues=draws.queues(), data=st.data())
+@every_policy(queues=draws.queues(), data=st.data())
 def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queue, ...], data: st.DataObject) -> None:
     state = State()
     for queue in queues:
@@ -239,9 +237,7 @@ def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queu
         before = new_keys
 
 
-@every_policy
-@FEWER_EXAMPLES
-@given(queues=draws.queues(), jobs=st.integers(1, 6), data=st.data())
+@every_policy(queues=draws.queues(), jobs=st.integers(1, 6), data=st.data())
 def test_no_key_is_below_its_lower_bound(
     policy: Policy, queues: tuple[Queue, ...], jobs: int, data: st.DataObject
 ) -> None:
@@ -280,9 +276,9 @@ def test_no_key_is_below_its_lower_bound(
         state.fair_shares.add_held(gangs[0].queue, gangs[0].job.user, data.draw(HELD), +1)
 
 
-@every_policy
-@FEWER_EXAMPLES
-@given(ages_ms=st.lists(st.integers(0, 3 * 24 * 60 * MINUTE_MS), min_size=2, max_size=4), priority=st.integers(-9, 9))
+@every_policy(
+    ages_ms=st.lists(st.integers(0, 3 * 24 * 60 * MINUTE_MS), min_size=2, max_size=4), priority=st.integers(-9, 9)
+)
 def test_of_one_account_and_class_the_older_is_first(policy: Policy, ages_ms: list[int], priority: int) -> None:
     gangs, states = [], []
     for number, age_ms in enumerate(sorted(ages_ms, reverse=True), start=1):
@@ -304,9 +300,7 @@ def test_points_rise_with_the_time_passed_over_without_end(times_ms: tuple[int, 
     assert gang_points(weights, -1000, longer + 100_000 * MINUTE_MS) > gang_points(weights, 1000, longer)
 
 
-@every_policy
-@FEWER_EXAMPLES
-@given(queues=draws.queues(), data=st.data())
+@every_policy(queues=draws.queues(), data=st.data())
 def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], data: st.DataObject) -> None:
     """Check that `explain` shows what the order is made of."""
     state = State()

@@ -215,9 +215,7 @@ def test_what_was_held_evenly_counts_by_the_new_half_life(
     assert abs(value(recut, "a", "ann", TODAY) - expected) <= Fraction(1, HOUR_MS)
 
 
-@every_policy
-@given(data=st.data(), half_life_ms=HALF_LIVES)
-@settings(max_examples=15)
+@every_policy(each=2, data=st.data(), half_life_ms=HALF_LIVES)
 def test_usage_is_exact_and_nothing_is_over_allocated_whatever_the_rules(
     policy: Policy, data: st.DataObject, half_life_ms: int
 ) -> None:

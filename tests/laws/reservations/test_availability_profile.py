@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
@@ -31,6 +31,7 @@ from ganger.model.shape import Shape
 from ganger.model.terms import Selector
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
+from tests.laws.examples import examples
 from tests.laws.oracles.job_parts import HCA, amount_of, parts
 from tests.laws.policies import POLICIES
 from tests.laws.world import LEAVING
@@ -333,6 +334,7 @@ def test_on_a_grid_no_more_is_free_than_there_is(data: st.DataObject) -> None:
         assert oracle.has(part, usable, max(oracle.now_ms, int(profile.edges[slot])), for_ms)
 
 
+@examples(gate=20)
 @given(data=st.data())
 def test_a_sparse_profile_equals_a_dense_one(data: st.DataObject) -> None:
     state, now_ms = data.draw(clusters())
@@ -366,7 +368,7 @@ def test_a_sparse_profile_equals_a_dense_one(data: st.DataObject) -> None:
         assert [*sparse.start_slots(part, *arguments)] == [*dense.start_slots(part, *arguments)]
 
 
-@settings(max_examples=50)
+@examples(gate=20)
 @given(data=st.data())
 def test_the_near_profile_has_what_is_free_at_reserved_starts(data: st.DataObject) -> None:
     state, now_ms = data.draw(clusters())

@@ -22,6 +22,7 @@ from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
+from tests.laws.examples import examples
 from tests.laws.policies import POLICIES
 from tests.laws.reservations.test_reservations import PunctualCluster
 from tests.laws.safety import copy_of
@@ -149,6 +150,7 @@ def _history_key(job: Job) -> tuple[str, int]:
     return job.spec.queue, job.spec.nodes * (job.spec.resources.gpu.count or 0)
 
 
+@examples(gate=10)
 @given(data=st.data())
 def test_invariant_9_among_jobs_without_a_time_limit(data: st.DataObject) -> None:
     chance = data.draw(st.randoms(use_true_random=False))

@@ -13,9 +13,10 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
-from tests.laws.policies import POLICIES, every_policy
+from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 
+every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=[*POLICIES])
 FAIR = ("priority", "fair_share", "dynamic")
 
 
