@@ -51,6 +51,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         finally:
             subprocess.run(["umount", "--lazy", str(small)], check=True)
     else:
+        yard.has_processes = True  # in that of the tests their output could not be written either
         free = resource.getrlimit(resource.RLIMIT_FSIZE)
         with yard:
             fill = partial(_limit, yard, (0, free[1]))
@@ -135,7 +136,7 @@ class Wall:
 
 
 def test_clock_jumps_delay_nothing_and_end_nothing_early(tmp_path: Path) -> None:
-    with Yard(tmp_path) as yard:
+    with Yard(tmp_path, has_processes=True) as yard:
         wall = Wall(yard)
         wall.put(HOUR_MS)
         with worked(yard) as jobs:

@@ -4,6 +4,7 @@ A rank runs as the same user as its launcher, so that it can read the token and 
 """
 
 import json
+import re
 import socket
 import sqlite3
 from collections.abc import Iterator
@@ -66,7 +67,10 @@ def test_a_forged_launcher_only_harms_its_own_job(yard: Yard) -> None:
             assert forger.is_dropped_after(line), line
         wait_for(lambda: "broke the protocol" in yard.fine("events", victim), "the attempt of the forger fails")
         assert yard.pid == pid
-        assert f"is intact: {last_event(yard)} events" in yard.ganger("doctor").out
+        least = last_event(yard)  # the next attempt is starting: more may follow
+        intact = re.search(r"is intact: (\d+) events", yard.ganger("doctor").out)
+        assert intact is not None
+        assert int(intact[1]) >= least
         assert yard.fine("stop", victim)
         yard.ganger("wait", victim)
     assert yard.home.server_log.read_text().count("dropped a launcher's connection") <= 3

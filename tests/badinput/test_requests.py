@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.badinput.yard import Worked, Yard, worked
+from tests.badinput.yard import GANGER, Worked, Yard, worked
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A command, and how it is refused. `job` is the content of job.yaml."""
+    """A command, and how it is refused. `job` is the content of job.yaml; `by_mode`: a file mode forbids it."""
 
     command: str
     expected: str
     next: str
     code: int = 2
     job: str = ""
+    by_mode: bool = False
 
 
 RUN = "\nrun: [python, ok.py]\n"
@@ -36,7 +37,7 @@ ROWS = {
     "not YAML": Row(FROM_FILE, "job.yaml:", "--dry-run", job=f"name: [a{RUN}"),
     "no such job file": Row("submit -f none.yaml", "none.yaml: No such file", "ganger init"),
     "job file is a directory": Row("submit -f code", "code: Is a directory", "ganger init"),
-    "unreadable job file": Row("submit -f secret.yaml", "secret.yaml: Permission denied", "ganger init"),
+    "unreadable job file": Row("submit -f secret.yaml", "secret.yaml: Permission denied", "ganger init", by_mode=True),
     "nothing to run": Row("submit", "nothing to run", "ganger run -- "),
     "flag of a wrong type": Row("submit --nodes two ok.py", "'two' is not a number of nodes", "ganger submit --help"),
     "unknown flag": Row("submit --node 2 ok.py", "--node", "ganger submit --help"),
@@ -57,10 +58,16 @@ ROWS = {
     "option of srun": Row("submit -- srun -x n1 date", "srun --exclude is not taken over: write --nodelist", ""),
     "no such directory": Row("submit --code none ok.py", "none does not exist", "ls -d "),
     "directory is a file": Row("submit --code ok.py ok.py", "ok.py is not a directory", "ls -ld "),
-    "unreadable directory": Row("submit --code secret ok.py", "secret cannot be read: Permission denied", "ls -ld "),
-    "unreadable file in it": Row("submit --code half -- python -V", "half.py: Permission denied", ".gangerignore"),
+    "unreadable directory": Row(
+        "submit --code secret ok.py", "secret cannot be read: Permission denied", "ls -ld ", by_mode=True
+    ),
+    "unreadable file in it": Row(
+        "submit --code half -- python -V", "half.py: Permission denied", ".gangerignore", by_mode=True
+    ),
     "checkpoints in a file": Row("submit --checkpoint ok.py/a ok.py", "ok.py is not a directory", "ls -ld "),
-    "checkpoints where nobody writes": Row("submit --checkpoint secret/a ok.py", "permission denied", "ls -ld "),
+    "checkpoints where nobody writes": Row(
+        "submit --checkpoint secret/a ok.py", "permission denied", "ls -ld ", by_mode=True
+    ),
     "no such job": Row("get none", "there is no job none", "ganger ls", 3),
     "no such attempt": Row("logs wait --attempt 99", "has had one attempt, and no attempt 99", "ganger get wait-", 3),
     "no such rank": Row("logs ok --rank 0-7 -o json", "has rank 0 alone, and no rank 1", "--rank all", 3),
@@ -110,7 +117,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 def test_bad_requests_are_refused_and_lose_nothing(row: Row, jobs: Worked) -> None:
     jobs.yard.put("job.yaml", row.job)
-    jobs.yard.ganger(*shlex.split(row.command)).refuses(row.code, row.expected, row.next)
+    words = shlex.split(row.command)
+    result = jobs.yard.type(GANGER, *words) if row.by_mode else jobs.yard.ganger(*words)
+    result.refuses(row.code, row.expected, row.next)
     jobs.are_safe()
 
 

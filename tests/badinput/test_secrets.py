@@ -3,7 +3,6 @@
 import http.client
 import json
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.badinput.yard import DEADLINE_S, GANGER, Yard, wait_for
+from tests.badinput.yard import DEADLINE_S, CommandResult, Yard, wait_for
 from tests.real.environments import python_with
 
 KEPT, SENT, SENT_TO_ROLE = "kept-9f3a77c1b2", "sent-04d1e8aa57", "role-5be0c3d944"
@@ -74,11 +73,8 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
         yield yard
 
 
-def keep(yard: Yard, name: str, value: str) -> subprocess.CompletedProcess[str]:
-    command = [GANGER, "secret", "set", name]
-    return subprocess.run(
-        command, input=f"{value}\n", env=yard.environment, capture_output=True, text=True, check=False
-    )
+def keep(yard: Yard, name: str, value: str) -> CommandResult:
+    return yard.ganger("secret", "set", name, stdin=f"{value}\n")
 
 
 def files_with(folder: Path, secrets: tuple[str, ...]) -> set[str]:

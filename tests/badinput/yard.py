@@ -1,6 +1,7 @@
-"""A state directory, a working directory, and the command line of a user: `ganger` and its server as processes.
+"""A state directory, a working directory, and the command line of a user; the server is a process.
 
-No process may read what file modes forbid, not even as root: it drops that capability, as an ordinary user would be.
+So is a command that file modes matter to: no process may read what they forbid, not even as root: it drops that
+capability, as an ordinary user would be. Other commands run in the process of the tests.
 """
 
 import ctypes
@@ -18,7 +19,9 @@ from typing import Self
 import psutil
 
 from ganger.client import Client
+from ganger.client.local.start_server import serving
 from ganger.settings import Home
+from tests.in_process import ganger_in_process
 
 DEADLINE_S = 120.0
 BIN = Path(sys.executable).parent
@@ -58,10 +61,13 @@ class CommandResult:
 
 
 class Yard:
-    """The working directory of one user. `folder` must exist; the state directory is inside it, or elsewhere."""
+    """The working directory of one user. `folder` must exist; the state directory is inside it, or elsewhere.
 
-    def __init__(self, folder: Path, home: Path | None = None) -> None:
-        self.folder = folder
+    `has_processes`: every command is a process, as those are that start the server.
+    """
+
+    def __init__(self, folder: Path, home: Path | None = None, *, has_processes: bool = False) -> None:
+        self.folder, self.has_processes = folder, has_processes
         self.home = Home(home or folder / "home")
         self.client = Client(self.home)
         self.environment = {
@@ -81,14 +87,14 @@ class Yard:
         path.write_text(text)
         return path
 
-    def type(self, *argv: str) -> CommandResult:
-        """Run a command in the folder."""
+    def type(self, *argv: str, stdin: str = "") -> CommandResult:
+        """Run a command in the folder as a process."""
         process = subprocess.run(
             argv,
             env=self.environment,
             cwd=self.folder,
             preexec_fn=_drop_capabilities,
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -96,9 +102,16 @@ class Yard:
         )
         return CommandResult(process.returncode, process.stdout, process.stderr)
 
-    def ganger(self, *args: str) -> CommandResult:
-        """Run `ganger` with these arguments."""
-        return self.type(GANGER, *args)
+    def ganger(self, *args: str, stdin: str = "") -> CommandResult:
+        """Run `ganger` with these arguments.
+
+        Without a server it is a process, since it may start one: that must not be a child of the tests, as which it
+        would remain a zombie when it ends, and have no more capabilities than an ordinary user's.
+        """
+        if self.has_processes or args[0] == "exec" or serving(self.home) is None:
+            return self.type(GANGER, *args, stdin=stdin)
+        done = ganger_in_process(args, self.environment, self.folder, stdin)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def fine(self, *args: str) -> str:
         """Run `ganger` with these arguments successfully, and return its output."""

@@ -3,7 +3,7 @@
 from hypothesis import settings
 
 IN_GATE = settings.get_current_profile_name() == "ganger"
-"""True in `make test`; false where GANGER_TEST_LONG is set, and where `bench/mutants` runs the laws."""
+"""True in `make test`; false where GANGER_TEST_LONG is set."""
 
 
 def examples(gate: int, otherwise: int = settings().max_examples) -> settings:

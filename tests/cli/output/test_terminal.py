@@ -7,41 +7,63 @@ import re
 import struct
 import subprocess
 import termios
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import pytest
 
+from ganger.cli import call
 from ganger.model.queue import Amount, UserLimits
 from tests.cli.conftest import PROGRAM, Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, queue
+from tests.in_process import streams_on
 
 
 def on_terminal(
-    *args: str, columns: int = 100, on_output: Callable[[str], None] = lambda output: None, code: int | None = 0
+    *args: str, columns: int = 100, on_output: Callable[[str], None] | None = None, code: int | None = 0
 ) -> str:
     """Return what a terminal of that width receives; `on_output` gets all output so far whenever more arrives.
+
+    With it the command is a process, which follows what the test does meanwhile; else it runs in that of the tests.
 
     code: The expected exit code; None: any.
     """
     screen, tty = pty.openpty()
     fcntl.ioctl(tty, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    # With env: readline, if pytest loads it, sets COLUMNS where only a process without env would find it.
-    environment = dict(os.environ)
-    process = subprocess.Popen([*PROGRAM, *args], stdin=tty, stdout=tty, stderr=tty, env=environment)
-    os.close(tty)
     output = b""
-    while True:
+
+    def receive() -> None:
+        nonlocal output
+        while True:
+            try:
+                chunk = os.read(screen, 65536)
+            except OSError:  # EIO: the other end is closed
+                chunk = b""
+            if not chunk:
+                return
+            output += chunk
+            if on_output is not None:
+                on_output(output.decode(errors="replace"))
+
+    if on_output is None:
+        reader = threading.Thread(target=receive)  # a terminal takes no more than 4 KiB that nobody reads
+        reader.start()
         try:
-            chunk = os.read(screen, 65536)
-        except OSError:  # EIO: the other end is closed
-            chunk = b""
-        if not chunk:
-            break
-        output += chunk
-        on_output(output.decode(errors="replace"))
+            with streams_on([tty] * 3):
+                actual_code = call(args)
+        finally:
+            os.close(tty)
+            reader.join()
+    else:
+        # With env: readline, if pytest loads it, sets COLUMNS where only a process without env would find it.
+        environment = dict(os.environ)
+        process = subprocess.Popen([*PROGRAM, *args], stdin=tty, stdout=tty, stderr=tty, env=environment)
+        os.close(tty)
+        receive()
+        actual_code = process.wait(60)
     os.close(screen)
-    assert process.wait(60) == code or code is None
+    assert actual_code == code or code is None
     return output.decode()
 
 

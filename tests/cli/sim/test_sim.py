@@ -27,6 +27,18 @@ def test_a_run_is_shown_as_a_table(shell: Shell, trace: Path) -> None:
     assert "2m 00s" in said.out.partition("makespan")[2]
 
 
+def test_the_command_ends_with_the_exit_code_of_its_simulation_process(shell: Shell, trace: Path) -> None:
+    asked = ("sim", "run", str(trace), "--nodes", "1")
+    with shell.start(*asked) as process:
+        out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert out.decode().startswith(f"3 jobs of {trace} on 1 node x 8 GPUs, policy dynamic")
+    with shell.start(*asked, "--policy", "best") as process:
+        out, err = process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    assert b"there is no queue order best" in err
+
+
 def test_racks_and_prices_of_a_cluster_are_in_its_figures(shell: Shell, trace: Path, tmp_path: Path) -> None:
     """16 GPUs of two nodes for a minute, which are in two racks, and 8 of one."""
     trace.write_text("name,submitted_ms,duration_ms,gpus\na,0,60000,16\nb,60000,60000,8\n")

@@ -32,6 +32,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.rest.app import make_app
 from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
 from ganger.settings import Home
+from tests.in_process import ganger_in_process
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
 from tests.kubernetes.policy.test_policy_objects import definition
 from tests.rest.asgi import request as asked_of
@@ -69,10 +70,17 @@ class ServedController:
 
     def ganger(self, *arguments: str, caller: str = "ada", stdin: str = "", **variables: str) -> Ran:
         """Run `ganger --context WHO WORDS...` in the namespace `default`."""
-        environment = {"KUBECONFIG": str(self.folder / caller), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
-        about: dict[str, Any] = {"env": environment | variables, "cwd": self.folder, "timeout": 120, "input": stdin}
+        command = ("--context", "fakeapi", *arguments)
+        return ganger_in_process(command, self._environment(caller) | variables, self.folder, stdin)
+
+    def ganger_process(self, *arguments: str, caller: str = "ada", stdin: str = "", **variables: str) -> Ran:
+        """Run the same in a process of its own."""
+        about: dict[str, Any] = {"env": self._environment(caller) | variables, "cwd": self.folder, "input": stdin}
         command = [str(GANGER), "--context", "fakeapi", *arguments]
-        return subprocess.run(command, **about, text=True, capture_output=True, check=False)
+        return subprocess.run(command, **about, timeout=120, text=True, capture_output=True, check=False)
+
+    def _environment(self, caller: str) -> dict[str, str]:
+        return {"KUBECONFIG": str(self.folder / caller), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
 
     def does(self, make: Callable[[], T]) -> T:
         """Run something on the event loop of the API server and the controller."""

@@ -46,7 +46,8 @@ def inject(system: ServedController, **rule: Any) -> Fault:
 
 
 def test_it_is_written_whole(system: ServedController, before: dict[str, Any]) -> None:
-    result = json.loads(system.ganger("policy", "apply", "-", "-o", "json", stdin=AFTER).stdout)
+    # The program itself reads the document from a pipe.
+    result = json.loads(system.ganger_process("policy", "apply", "-", "-o", "json", stdin=AFTER).stdout)
     assert sorted(result["written"]) == ["queues/research", "queues/young", "schedulingpolicies/default"]
     assert result["deleted"] == ["queues/old"]
     assert specs(system) != before

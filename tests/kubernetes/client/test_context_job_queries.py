@@ -120,7 +120,7 @@ def test_a_command_beside_a_rank_of_an_element(system: ServedController, array: 
     printer.write_text('#!/bin/sh\necho "$@"\n')
     printer.chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
-    output = system.ganger("exec", f"{array}[1]", "--", "nvidia-smi", PATH=path)
+    output = system.ganger_process("exec", f"{array}[1]", "--", "nvidia-smi", PATH=path)
     assert output.returncode == 0, output
     assert f" {array}-e1-1-0 " in output.stdout
     result = system.ganger("exec", f"{array}[7]", "--", "true", PATH=path)

@@ -60,8 +60,9 @@ def test_a_dry_run_keeps_to_the_highest_priority_of_users_but_not_for_administra
 
 
 def test_a_dry_run_requires_the_right_to_query(system: ServedController) -> None:
+    """The program itself ends with the exit code, and takes the user from KUBECONFIG."""
     system.let_in("eve", asks=False)
-    result = system.ganger("run", "--dry-run", "--", "true", caller="eve")
+    result = system.ganger_process("run", "--dry-run", "--", "true", caller="eve")
     assert (result.returncode, "--role=ganger-caller" in result.stderr) == (4, True), result
 
 

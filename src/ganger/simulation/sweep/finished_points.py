@@ -7,9 +7,8 @@ name, and the version of ganger.
 import argparse
 import hashlib
 import json
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ganger import __version__
 from ganger.simulation.compare.compare import write_atomically
@@ -26,6 +25,8 @@ class FinishedPoints:
         """Create the folder if there is none."""
         self._folder = folder / "points"
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._content_digests = dict[Path, str]()
+        """Of each file that the arguments name: its points have the same ones, and a trace is long."""
 
     def load(self, arguments: argparse.Namespace) -> Record | None:
         """Return the result of a point; None if it is not finished, or its file is damaged."""
@@ -40,21 +41,16 @@ class FinishedPoints:
         write_atomically(self._path(arguments), json.dumps(result))
 
     def _path(self, arguments: argparse.Namespace) -> Path:
-        return self._folder / f"{_digest(arguments)}.json"
+        values = {
+            name: self._content_digest(value) if isinstance(value, Path) else value
+            for name, value in vars(arguments).items()
+            if name not in _OF_THE_SWEEP
+        }
+        text = json.dumps([__version__, values], sort_keys=True)
+        return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
-
-def _digest(arguments: argparse.Namespace) -> str:
-    values = {name: _comparable(value) for name, value in vars(arguments).items() if name not in _OF_THE_SWEEP}
-    text = json.dumps([__version__, values], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _comparable(value: Any) -> Any:
-    """Return the value of an argument; of a file its content."""
-    return _content_digest(value) if isinstance(value, Path) else value
-
-
-@cache
-def _content_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    def _content_digest(self, path: Path) -> str:
+        if path not in self._content_digests:
+            with path.open("rb") as file:
+                self._content_digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
+        return self._content_digests[path]
