@@ -14,8 +14,8 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.model.units import MINUTE_MS
 from ganger.policies import las
 from ganger.registry import policies
+from tests.examples import IN_GATE
 from tests.laws.cluster_size import on_either_size
-from tests.laws.examples import IN_GATE
 
 _LAS_THAT_STARVES = SimpleNamespace(**{**vars(las), "NAME": "las that starves", "STARVATION_AGE_MS": 10 * MINUTE_MS})
 """No module has this combination yet, but one may: running gangs are ordered, and nodes are reserved."""

@@ -102,7 +102,7 @@ def jobs_of(row: e.Stamped) -> list[str]:
     return [event.job.id] if isinstance(event, e.Submitted) else [getattr(event, "gang", "")]
 
 
-@settings(max_examples=MANY // 4)  # each restores a whole log
+@settings(max_examples=MANY // 16)  # each restores a whole log
 @given(seed=SEEDS)
 def test_any_json_as_a_row(day: Path, seed: int) -> None:
     random = Random(seed)

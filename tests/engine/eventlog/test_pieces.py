@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
@@ -18,11 +18,12 @@ from ganger.policies import fifo
 from ganger.registry import policies
 from tests.engine.days import Day, days
 from tests.engine.scenes import folded, played
+from tests.examples import examples
 from tests.pictures.film import Film
 
 
 @given(day=days(), fraction=st.floats(0, 1))
-@settings(max_examples=60)
+@examples(20)
 def test_checkpoints_join_to_the_same_state(
     day: Day, fraction: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

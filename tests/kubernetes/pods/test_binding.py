@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
@@ -16,6 +16,7 @@ from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.gang_jobs import object_names
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
+from tests.examples import examples
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
@@ -24,7 +25,7 @@ MEMBERS = 4
 
 
 @given(seed=st.integers(0, 2**32), members=st.integers(1, 12))
-@settings(max_examples=60)
+@examples(15)
 def test_none_or_all_are_bound_in_the_end(seed: int, members: int) -> None:
     end = bind_under_faults(seed, members)
     assert end.holds, end

@@ -23,7 +23,7 @@ def test_a_faulty_node_is_cordoned_repaired_tested_and_returned(tmp_path: Path) 
             report_fault(system)
             await until(scene.is_cordoned)
             assert scene.annotations()[CORDONED] == f"Xid 79 on {FAULTY}"
-            await until(lambda: scene.kept_state() == "probation", lambda: health(system))
+            await until(lambda: scene.kept_state() == "probation", state=lambda: health(system))
             assert not scene.is_cordoned()
             assert CORDONED not in scene.annotations()
             assert [step for _, step, _ in scene.ran] == STEPS
@@ -76,7 +76,7 @@ def test_controllers_that_end_at_any_write_are_followed_by_one_that_goes_on(seed
             async with scene.leads() as system:
                 await until(
                     lambda fault=fault, system=system: fault.struck or is_over(scene, system),
-                    lambda system=system: (health(system), scene.ran),
+                    state=lambda system=system: (health(system), scene.ran),
                 )
             scene.api.server.faults.clear()
             if scene.kept_state() == "probation":

@@ -175,7 +175,7 @@ def test_a_hook_that_never_ends_is_followed_by_the_next_step(tmp_path: Path) -> 
         scene.ends["reset_device"] = None
         async with scene.leads() as system:
             report_fault(system)
-            await until(lambda: scene.kept_state() == "probation", lambda: health(system))
+            await until(lambda: scene.kept_state() == "probation", state=lambda: health(system))
             assert [step for _, step, _ in scene.ran] == ["reset_device", "reboot", "test"]
             left = [job["metadata"]["labels"]["ganger.dev/repair"] for job in scene.api.objects("jobs")]
             assert sorted(left) == ["reboot", "test"]
@@ -226,7 +226,7 @@ def test_a_template_that_is_missing_is_said(tmp_path: Path) -> None:
             about = {"name": "site-hooks", "namespace": "default"}
             scene.api.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data})
             await asyncio.wrap_future(system.loop.post(RepairRequested(node=FAULTY, step=RepairStep.REBOOT)))
-            await until(lambda: scene.kept_state() == "probation", lambda: health(system))
+            await until(lambda: scene.kept_state() == "probation", state=lambda: health(system))
             job: Any = scene.api.get("jobs", reasons(scene, "reboot")[0])
             assert job["spec"]["template"]["spec"]["hostPID"] is True
             assert scene.api.used_permissions() <= granted()

@@ -14,7 +14,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.units import MINUTE_MS
 from ganger.policies import dynamic, easy, fifo, strict_fifo
-from tests.laws.examples import examples
+from tests.examples import examples
 from tests.pictures.film import Film
 
 NODES = 3

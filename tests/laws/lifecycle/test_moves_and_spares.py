@@ -23,8 +23,8 @@ from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.policy import Defrag, Spares
 from ganger.model.units import HOUR_MS, MINUTE_MS
+from tests.examples import examples
 from tests.laws.elastic import test_elastic_gangs as elastic
-from tests.laws.examples import examples
 from tests.laws.policies import POLICIES
 from tests.laws.safety import copy_of
 

@@ -14,7 +14,7 @@ from ganger.model.node_health.health_event import RepairEnded
 from ganger.model.node_health.health_record import HealthImage, HealthState
 from ganger.model.node_health.health_rules import NodeHealthRules, Probation, RepairBudget, RepairHooks
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tests.laws.examples import IN_GATE
+from tests.examples import IN_GATE
 from tests.laws.lifecycle.health_world import HealthWorld
 
 SCHEDULES = 500 if IN_GATE else 1_000

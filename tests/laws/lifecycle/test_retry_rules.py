@@ -15,9 +15,9 @@ from ganger.model.evidence import RuleMatch
 from ganger.model.job import GangState, JobSpec
 from ganger.model.job_sections.retry_spec import Limits, Retry, Rule
 from ganger.model.units import MINUTE_MS
+from tests.examples import examples
 from tests.laws import draws
 from tests.laws.cycle_laws import log_replays, plan_purely
-from tests.laws.examples import examples
 from tests.laws.liveness import every_gang_can_be_stopped, suggestions_hold
 from tests.laws.policies import POLICIES
 from tests.laws.reason_laws import every_class_has_a_true_reason, explanations_agree, work_is_conserved

@@ -20,8 +20,8 @@ from ganger.model.job import GpuRequest, JobSpec, Resources
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from ganger.policies import dynamic
+from tests.examples import examples
 from tests.laws import draws
-from tests.laws.examples import examples
 
 GPUS = 16
 PENDING = 6

@@ -30,8 +30,8 @@ from ganger.model.queue import DEFAULT
 from ganger.model.shape import Shape
 from ganger.model.terms import Selector
 from ganger.model.units import HOUR_MS, MINUTE_MS
+from tests.examples import examples
 from tests.laws import draws
-from tests.laws.examples import examples
 from tests.laws.oracles.job_parts import HCA, amount_of, parts
 from tests.laws.policies import POLICIES
 from tests.laws.world import LEAVING

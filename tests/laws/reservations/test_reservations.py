@@ -30,8 +30,8 @@ from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.policy import NONE, Preemption
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
+from tests.examples import examples
 from tests.laws import draws
-from tests.laws.examples import examples
 from tests.laws.oracles.precedence_oracle import Guarantees
 from tests.laws.policies import POLICIES
 

@@ -21,8 +21,8 @@ from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Resources
 from ganger.model.job_sections.retry_spec import Limits
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
+from tests.examples import examples
 from tests.laws import draws
-from tests.laws.examples import examples
 from tests.laws.policies import POLICIES
 from tests.laws.reservations.test_reservations import PunctualCluster
 from tests.laws.safety import copy_of
