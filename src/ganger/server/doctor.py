@@ -161,8 +161,11 @@ def restore_to(home: Home, seq: int) -> Path:
     """
     if not home.database.exists():
         raise RequestError("log_failed", f"there is no event log at {home.database}", "see `ganger doctor`", 500)
-    with lock_state_directory(home, None):
-        return log_repair.go_back(home.database, seq)
+    with lock_state_directory(home, None) as lock:
+        try:
+            return log_repair.go_back(home.database, seq)
+        finally:
+            os.close(lock)  # a server keeps it until its process ends; this process may go on and start one
 
 
 def _storage(home: Home) -> Iterator[Check]:
