@@ -1,5 +1,9 @@
-"""How many examples of a law are tried: in `make test` fewer of those that take much time."""
+"""How many examples are tried: in `make test` fewer of what takes much CPU time."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 IN_GATE = settings.get_current_profile_name() == "ganger"
@@ -9,3 +13,8 @@ IN_GATE = settings.get_current_profile_name() == "ganger"
 def examples(gate: int, otherwise: int = settings().max_examples) -> settings:
     """Return settings with this many examples in `make test`, so that the law uses less than 4 s of CPU time there."""
     return settings(max_examples=gate if IN_GATE else otherwise)
+
+
+def one_in_gate(rows: Iterable[Any]) -> list[Any]:
+    """Return the rows of a published table as parameters, of which all but the first are `long`."""
+    return [pytest.param(row, marks=pytest.mark.long if index else ()) for index, row in enumerate(rows)]

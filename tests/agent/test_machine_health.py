@@ -71,8 +71,11 @@ LINK = Injected("nvlink_down", "nvlink_error", "reset", "NVLinks 3 are down", mo
 
 @pytest.mark.parametrize(
     ("fault", "is_killed"),
-    [(FALLEN, False), (FALLEN, True), (LINK, False)],
-    ids=["job runs on", "rank is killed", "an NVLink is down"],
+    [
+        pytest.param(FALLEN, False, id="job runs on", marks=pytest.mark.long),
+        pytest.param(FALLEN, True, id="rank is killed"),
+        pytest.param(LINK, False, id="an NVLink is down", marks=pytest.mark.long),
+    ],
 )
 def test_a_fault_of_a_gpu_is_one_incident_and_its_node_comes_back(
     place: ServerHome, tmp_path: Path, gpu_modes: Callable[[str], None], fault: Injected, is_killed: bool

@@ -14,6 +14,8 @@ import pytest
 
 from tests.badinput.yard import Yard, wait_for, worked
 
+pytestmark = pytest.mark.long
+
 SMALL = "12m"
 HOUR_MS = 3_600_000
 CLOCK = """\

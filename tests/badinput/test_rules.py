@@ -8,6 +8,8 @@ import pytest
 
 from tests.badinput.yard import Yard, wait_for
 
+pytestmark = pytest.mark.long
+
 BREAKS = """\
 import os, pathlib, sys, time
 if "/n1/" in os.environ["GANGER_TASK_DIR"]:

@@ -17,6 +17,8 @@ from ganger.server.state_directory import lost_log
 from ganger.settings import Home
 from tests.badinput.yard import GANGER, SERVE, Worked, Yard, worked
 
+pytestmark = pytest.mark.long
+
 LS = (GANGER, "ls")
 
 

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from ganger.engine.service import Submission
 from ganger.launcher import send_files
 from ganger.ports import LogQuery
+from ganger.rest.app import SUBMITTERS, WRITERS
 from ganger.rest.body_limit import MAX_BODY_BYTES
 from ganger.rest.responses import CHUNK_BYTES, ndjson
 from tests.rest.asgi import Answer, call, request, scope
@@ -238,6 +239,9 @@ def test_the_server_is_stopped_or_restarted(app: FastAPI, stop_calls: list[str |
     assert json.loads(call(app, "GET", "/server").body)["health"] == "ok"
 
 
+WRITES = 4 * (SUBMITTERS + WRITERS)
+
+
 def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     submission = {"spec": {"run": "true"}, "directory": str(world.work), "environment": {"PATH": "/bin"}}
     reached, go = threading.Event(), threading.Event()
@@ -249,7 +253,7 @@ def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeyp
         return submit(submission)
 
     async def together() -> list[int]:
-        writes = [asyncio.create_task(request(app, "POST", "/jobs", submission)) for _ in range(100)]
+        writes = [asyncio.create_task(request(app, "POST", "/jobs", submission)) for _ in range(WRITES)]
         await asyncio.to_thread(reached.wait, DEADLINE_S)
         for target in ("/server", "/jobs", "/queues", "/nodes", "/events", "/secrets"):
             assert (await request(app, "GET", target)).status == 200, target
@@ -261,7 +265,7 @@ def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeyp
         return [(await write).status for write in writes]
 
     monkeypatch.setattr(world.service, "submit", slow)
-    assert asyncio.run(together()) == [201] * 100
+    assert asyncio.run(together()) == [201] * WRITES
 
 
 def test_invalid_requests_are_refused_whatever_the_etag(app: FastAPI) -> None:

@@ -104,7 +104,11 @@ def test_a_node_lost_with_its_disk_costs_no_step_that_its_peer_has(world: Embedd
 
 
 @pytest.mark.parametrize(
-    ("problem", "reason"), [("frozen", "it has taken nothing for 10 s"), ("full", "it cannot write .*/held/n1: .*")]
+    ("problem", "reason"),
+    [
+        pytest.param("frozen", "it has taken nothing for 10 s", marks=pytest.mark.long),
+        ("full", "it cannot write .*/held/n1: .*"),
+    ],
 )
 def test_ranks_do_not_wait_for_a_peer_that_takes_nothing(
     world: Embedded, nvme: Path, problem: str, reason: str

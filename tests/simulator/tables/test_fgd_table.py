@@ -26,13 +26,14 @@ from bench.tables.fgd import (
 )
 from ganger.model.cluster import Node
 from ganger.model.shape import Shape
+from tests.examples import one_in_gate
 from tests.simulator.tables.published_fgd import PublishedFgd
 from tests.simulator.trace_samples import TRACES
 
 HALF, ONE, TWO = Shape(nodes=1, gpu_milli=500), Shape(nodes=1, gpus=1), Shape(nodes=1, gpus=2)
 
 
-@pytest.mark.parametrize("policy", POLICIES if (TRACES / "expected").exists() else ())
+@pytest.mark.parametrize("policy", one_in_gate(POLICIES if (TRACES / "expected").exists() else ()))
 def test_allocated_as_published(policy: str) -> None:
     published, ours = Published(), fill(Run(DEFAULT, policy, 0)).found
     for at in AT[ALLOCATED]:
