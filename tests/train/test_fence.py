@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ganger import train
 from ganger.train import fence
+from tests.examples import examples
 from tests.train.conftest import SOURCE, Rank, latest_step
 from tests.train.lockstep import REFUSED, RESUMED, SAVED, Stepped, hidden, published
 
@@ -301,6 +302,7 @@ TURNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=25)
 STEPS = st.lists(st.integers(1, 4), min_size=1, max_size=2)
 
 
+@examples(25)
 @given(
     turns=TURNS,
     steps=st.tuples(STEPS, STEPS, STEPS),

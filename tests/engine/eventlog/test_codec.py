@@ -4,7 +4,7 @@ import json
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.state.state import Image
@@ -13,6 +13,7 @@ from ganger.model.cluster import Node
 from ganger.model.event import Event, NodesListed
 from ganger.model.job import Job
 from tests.engine.anything import anything
+from tests.examples import examples
 
 EVENTS = get_args(Event)
 
@@ -29,7 +30,7 @@ def test_event_round_trip(kind: Any, data: st.DataObject) -> None:
 
 
 @given(anything(Image))
-@settings(max_examples=40)
+@examples(20)
 def test_image_round_trip(image: Image) -> None:
     assert codec.decode_image(codec.encode_image(image)) == image
 
