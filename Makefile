@@ -112,8 +112,7 @@ test-gpu:
 SMOKE := tests/kubernetes/fakeapi tests/kubernetes/kubeapi/test_api.py tests/kubernetes/manifests/test_admission.py \
 	$(addprefix tests/kubernetes/controller/test_controller.py::, \
 		test_a_gang_runs_whole_and_its_ranks_know_each_other test_a_pod_that_is_deleted_makes_the_whole_gang_start_anew \
-		test_a_killed_controller_loses_nothing_and_doubles_nothing test_the_exit_code_and_the_reason_are_on_the_object \
-		test_its_rights_are_what_it_used) \
+		test_a_killed_controller_loses_nothing_and_doubles_nothing test_the_exit_code_and_the_reason_are_on_the_object) \
 	tests/kubernetes/client/test_context_commands.py::test_a_job_is_followed_to_its_end
 
 test-cluster: $(SETUP)

@@ -52,11 +52,13 @@ def test_a_pod_that_is_deleted_makes_the_whole_gang_start_anew(controlled: Contr
 
 
 def test_a_killed_controller_loses_nothing_and_doubles_nothing(controlled: Controlled) -> None:
-    controlled.submit("long", nodes=2, run="sleep 25; echo whole")
+    controlled.submit("long", nodes=2, run="until test -e /tmp/go; do sleep 0.2; done; echo whole")
     controlled.submit("late", nodes=2, run="true", placement={"sharing": "exclusive"})
     controlled.wait("long", "Running")
     controlled.end(kill=True)
     controlled.start()
+    for pod in controlled.pods("long"):
+        controlled.kubectl("exec", pod, "--", "touch", "/tmp/go")
     status = controlled.wait("long", *OVER)
     assert (status["phase"], status["generation"]) == ("Succeeded", 1), status
     assert set(controlled.pods("long")) == {"long-1-0", "long-1-1"}

@@ -1,7 +1,6 @@
 """Requests of the client on the fake API server and on a real one: both must accept them and respond alike."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from ganger.kubeapi.lease import LeaderLease
 from ganger.kubeapi.objects import Added, Bookmark, CustomObject, Deleted, Modified, Object, Pod
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import LEASES, NODES, PODS, ListOptions, Resource
-from tests.kubernetes.fakeapi.worlds import NO_CLUSTER, WITHIN_S
+from tests.kubernetes.fakeapi.worlds import NO_CLUSTER, WITHIN_S, real
 from tools.fakeapi import FakeApi, Fault
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", CustomObject)
@@ -30,7 +29,7 @@ Case = Callable[[ApiClient, str], Awaitable[None]]
 @pytest.fixture(params=["fake", "real"])
 def run_case(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], None]:
     """Run a case in a namespace of its own."""
-    if request.param == "real" and "KUBECONFIG" not in os.environ:
+    if request.param == "real" and real() is None:
         pytest.skip(NO_CLUSTER)
 
     async def run(case: Case) -> None:
@@ -49,8 +48,8 @@ def run_case(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case],
 
 @asynccontextmanager
 async def access(world: str, folder: Path) -> AsyncIterator[Credentials]:
-    if world == "real":
-        yield Credentials.from_kubeconfig([Path(os.environ["KUBECONFIG"])])
+    if world == "real" and (kubeconfig := real()):
+        yield Credentials.from_kubeconfig([kubeconfig])
         return
     async with FakeApi(tls=True) as server:
         yield Credentials.from_kubeconfig([server.kubeconfig(folder / "config")])
