@@ -59,6 +59,7 @@ def steps(world: Embedded, name: str) -> list[str]:
     return [row.data["step"] for row in world.service.events(after=0, gang=name, limit=500, kinds=["idle"])]
 
 
+@pytest.mark.long
 def test_a_job_without_activity_is_warned_and_suspended_and_others_go_on(world: Embedded, stub_nvml: Path) -> None:
     apply(world, "suspend")
     sampling = Sampling(world, stub_nvml)

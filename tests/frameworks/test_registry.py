@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ganger import registry
+from tests.examples import one_in_gate
 
 ASK = """
 import json
@@ -137,6 +138,7 @@ from ganger.engine.eventlog.event_log import EventLog
 from ganger.model import event as e
 from ganger.model.policy import GpuShares
 from ganger.settings import Home
+from tests.examples import one_in_gate
 log, state = EventLog(Home(Path("HOME")).database), State()
 document = replace(state.document, CHANGE)
 log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
@@ -150,7 +152,7 @@ GONE = {
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["taken away", "broken"])
-@pytest.mark.parametrize("key", GONE)
+@pytest.mark.parametrize("key", one_in_gate(GONE))
 def test_a_server_does_not_begin_whose_policy_needs_a_plugin_that_is_gone(
     tmp_path: Path, key: str, broken: bool
 ) -> None:

@@ -8,12 +8,16 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from bench.kubernetes.binding import CRD, JOB, OFFER
 from ganger.controller.__main__ import OK
 from tests.kubernetes.jobs.test_gang_jobs import SPEC
 from tests.kubernetes.policy.test_policy_objects import definition
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
+
+pytestmark = pytest.mark.long
 
 HASTY = """
 import sys

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.kubernetes.binding import OFFER, controller
@@ -16,6 +16,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import document_of
 from ganger.model.queue import Queue
+from tests.examples import examples
 from tests.kubernetes.foreign.scenes import (
     bound,
     gpus_of_nodes,
@@ -351,7 +352,7 @@ FILLS = ((8,), (4, 4), (2, 2, 4), (6, 2), (2, 2, 2, 2), (1, 7))
 
 
 @given(seed=st.integers(0, 2**32), nodes=st.lists(st.sampled_from(FILLS), min_size=1, max_size=4))
-@settings(max_examples=40)
+@examples(15)
 def test_a_group_that_fills_the_cluster_is_whole_in_the_end_and_no_node_has_too_many(
     seed: int, nodes: list[tuple[int, ...]]
 ) -> None:

@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from ganger.core.queue_order.policy_interface import Policy
+from tests.examples import IN_GATE
 from tests.laws import draws
 from tests.laws.cycle_laws import (
     input_order_does_not_matter,
@@ -24,11 +25,13 @@ from tests.laws.policies import every_policy
 from tests.laws.reason_laws import every_class_has_a_true_reason, explanations_agree, work_is_conserved
 from tests.laws.world import World
 
+MOST_BATCHES = 8 if IN_GATE else 12
+
 
 def drawn_life(policy: Policy, data: st.DataObject) -> World:
-    """Return a world after a dozen batches of events, with the laws of safety checked throughout."""
+    """Return a world after some batches of events, with the laws of safety checked throughout."""
     world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
-    for _ in range(data.draw(st.integers(1, 12), label="batches")):
+    for _ in range(data.draw(st.integers(1, MOST_BATCHES), label="batches")):
         world.draw_events(data)
         nothing_is_taken_for_the_unadmitted(world)
         planned = plan_purely(world)
