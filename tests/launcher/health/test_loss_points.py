@@ -1,10 +1,11 @@
 """The loss in reports and in log lines of unmodified programs, as it is sent to the server."""
 
+import math
 from typing import Any
 
 import pytest
 
-from ganger.launcher.health.loss_points import LossPoints, WatchedLog
+from ganger.launcher.health.loss_points import SEND_S, LossPoints, WatchedLog
 from ganger.launcher.protocol.messages import MAX_POINTS
 from ganger.model.watch.watch_rules import LOG_FORMATS
 
@@ -21,6 +22,8 @@ TORCHTITAN = "[titan] - root - INFO - \x1b[31mstep:  3  \x1b[32mloss: 12.2  \x1b
 
 class Sender:
     """Keeps what is sent."""
+
+    is_up = True
 
     def __init__(self) -> None:
         self.points: list[tuple[int, int, float | None]] = []
@@ -106,6 +109,18 @@ def test_a_fast_run_sends_few_points_and_no_bad_one_is_lost() -> None:
     assert (5_000, 5_000, None) in sender.points
     assert sender.points[-1][0] >= 9_900
     assert sender.points == sorted(sender.points, key=lambda point: point[0])
+
+
+def test_points_wait_for_a_server_that_listens() -> None:
+    sender = Sender()
+    points = points_of({"metric": "loss", "markers": None}, sender)
+    sender.is_up = False
+    points.report_received(0, {"step": 1, "t": 1, "metrics": {"loss": math.nan}})
+    points.tick(100.0)
+    assert (sender.points, points.due) == ([], 100.0 + SEND_S)
+    sender.is_up = True
+    points.tick(points.due)
+    assert sender.points == [(1, 1, None)]
 
 
 def test_a_job_that_is_not_watched_sends_nothing() -> None:

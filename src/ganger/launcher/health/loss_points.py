@@ -67,11 +67,14 @@ class LossPoints:
             self._add(rank, int(step), at_ms, loss)
 
     def tick(self, now: float) -> None:
-        """Send what has come, if it is time."""
+        """Send what has come, if it is time and a server listens: a rank may be faster than the link."""
         if not self._points:
             return
         if now < self._sent_at + SEND_S:
             self.due = self._sent_at + SEND_S
+            return
+        if not self._sender.is_up:
+            self.due = now + SEND_S
             return
         self._sent_at, self.due = now, NEVER
         points, self._points = self._points, []

@@ -263,6 +263,11 @@ class MessageSender:
         self._link = link
         self._identity = identity
 
+    @property
+    def is_up(self) -> bool:
+        """True while the server listens: it has said welcome."""
+        return self._link.is_up
+
     def send_fact(self, kind: str, **fields: Any) -> None:
         self._link.send_fact(kind, **self._identity, **fields)
 
