@@ -41,6 +41,7 @@ def devices_shown(place: ServerHome) -> list[int]:
     return [gpu["device"] for gpu in json.loads(place.ganger("top", "nodes", "-o", "json").stdout)["gpus"]]
 
 
+@pytest.mark.long
 def test_the_gpus_of_a_job_are_in_the_telemetry_of_its_node(
     place: ServerHome, gpu_modes: Callable[[str], None]
 ) -> None:

@@ -14,7 +14,7 @@ from tests.local.world import Server, is_dead, make_job, make_start
 from tests.waiting import wait_until
 
 TELLS = "import sys\nprint('forked' if 'xmlrpc.client' in sys.modules else 'started')\nimport xmlrpc.client\n"
-WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
+WAITS = "import os, time\nopen('runs', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
 BOTH = (NodeShare("n1", (0,)), NodeShare("n2", (1,)))
 
 
@@ -27,6 +27,7 @@ def grown(serve: Callable[..., Server], tmp_path: Path) -> Iterator[tuple[Server
     start = make_start(job, nodes=1)
     server.backend.start(start, job)
     server.wait("started")
+    wait_until((tmp_path / "runs").exists, "the rank has read its script, which a test may replace")
     yield server, job, start
     server.backend.forget(job.id)
 

@@ -130,6 +130,7 @@ def test_the_blocking_client_works_beside_a_running_loop(home: Path, folder: Pat
     assert asyncio.run(main()) == ["here", "succeeded"]
 
 
+@pytest.mark.long
 def test_followers_outlive_a_restart_and_get_the_end(own_home: Path, folder: Path) -> None:
     server = LocalClient(Home(own_home))
 

@@ -12,6 +12,7 @@ from tests.kubernetes.networks.test_render import profile_of
 
 MISSING = [name for name in NEEDED if not (PLUGINS / name).exists()]
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces need root and iproute2"),
     pytest.mark.skipif(bool(MISSING), reason="apt-get install containernetworking-plugins: no " + ", ".join(MISSING)),
 ]

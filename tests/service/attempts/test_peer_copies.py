@@ -15,6 +15,8 @@ from ganger.train import complete_checkpoints
 from tests.service.world import Embedded, python
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 STEPS, LAST = 6, 4
 SAVES = """
 import json, time

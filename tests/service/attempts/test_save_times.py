@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from ganger.engine.policy_doc.policy_service import Proposal
 from ganger.engine.service import LogQuery
 from ganger.model.decision import FIRST_SAVE_MS
 from tests.service.world import Embedded, python
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.long
 
 SLOW = """
 import time
