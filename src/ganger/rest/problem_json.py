@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ganger.engine.service import CODES, RequestError
 from ganger.errors import BrokenStreamError
 from ganger.rest.body_limit import Body, BodyTooLargeError, content_length, expects_continue, max_body_bytes
+from ganger.rest.broken_response import break_off
 from ganger.rest.etags import NotModified, not_modified
 from ganger.rest.responses import PROBLEM
 
@@ -117,7 +118,9 @@ class _ErrorMiddleware:
                 detail = "the server shuts down, and this request was not done"
                 await problem(503, "server_stops", detail, "repeat it when the server runs again")(scope, receive, send)
         except BrokenStreamError as error:
-            _log.error("%s %s breaks off: %s", scope["method"], scope["path"], error)
+            level = logging.DEBUG if scope["app"].state.feed.closed else logging.ERROR  # each restart ends followers
+            _log.log(level, "%s %s breaks off: %s", scope["method"], scope["path"], error)
+            await break_off(scope, receive)
         except Exception:  # noqa: BLE001 - the client gets a number, and the log the details
             incident = secrets.token_hex(4)
             _log.exception("incident %s: %s %s", incident, scope["method"], scope["path"])

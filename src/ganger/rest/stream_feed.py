@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ganger.engine.service import Service
+from ganger.errors import BrokenStreamError
 from ganger.rest.responses import ndjson
 
 WATCH_TIMEOUT_S: Final = 30.0
@@ -48,11 +49,13 @@ class StreamFeed:
         """Yield the values of `source()` as NDJSON as they come, read by a thread of their own.
 
         A None of the source says that nothing more comes at once; it is also a chance to detect a client that has left.
+        Raise BrokenStreamError when the server stops before the end: the job may end before the reader finds the next
+        server, and it would take what it has for everything.
         """
         pump = _Pump(source, asyncio.get_running_loop())
         self._pumps.append(pump)
         try:
-            while not self.closed and (lines := await pump.next()) is not None:
+            while (lines := await pump.next()) is not None:
                 yield lines
         finally:
             self._pumps.remove(pump)
@@ -96,19 +99,26 @@ class _Pump:
         threading.Thread(target=self._run, name="follow", daemon=True).start()
 
     async def next(self) -> bytes | None:
-        """Return what has come since the last call, waiting for something; None at the end."""
+        """Return what has come since the last call, waiting for something; None at the end of the source.
+
+        Raise BrokenStreamError if it was closed before that.
+        """
         while True:
             await self._ready.wait()
             self._ready.clear()
+            if self._closed and not self._done:
+                raise BrokenStreamError("the server stops")
             with self._room:
                 chunks, self._chunks = self._chunks, []
+                # Read with the chunks: an end that comes after them may have brought more.
+                is_done, error = self._done, self._error
                 self._room.notify()
             if chunks:
                 self._ready.set()
                 return b"".join(chunks)
-            if self._error:
-                raise self._error
-            if self._done or self._closed:
+            if error:
+                raise error
+            if is_done:
                 return None
 
     def close(self) -> None:
@@ -125,10 +135,10 @@ class _Pump:
                     return
                 if chunk:
                     self._put(chunk)
+            self._done = True
         except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
             self._error = error
         finally:
-            self._done = True
             self._wake()
 
     def _put(self, chunk: bytes) -> None:

@@ -19,13 +19,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ganger.engine.service import RequestError, Service, TokenRow, TokenScope
+from ganger.rest.broken_response import break_off
 from ganger.rest.problem_json import problem
 from ganger.rest.responses import HOLDER
 
 MAX_REQUESTS: Final = 256
 """Requests of one token at one time: a stream takes a connection, and 0.4 MB over TLS, as long as it is read."""
-ABORT: Final = "ganger.abort"
-"""Key of the function that closes a connection at once, in the state that uvicorn copies into each scope."""
 _POLICY: Final = "/api/v1/policy"
 _UNSHARED: Final = re.compile(r"/api/v1/(jobs|batches|code|secrets|server|tokens)(/.*)?", re.DOTALL)
 """Paths that need no more than `submit`, or are `LocalOnly`. All others do, whatever path a router takes them for."""
@@ -94,10 +93,7 @@ class TokenGate:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            # Closed without its end: a client can tell it from a complete response.
-            scope["state"][ABORT]()
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await break_off(scope, receive)
 
     def _forget(self, name: str, response: "_Response") -> None:
         self._responses[name].discard(response)

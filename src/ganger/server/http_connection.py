@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ganger.launcher_server.acceptor import UnauthenticatedPeer
-from ganger.rest.token_gate import ABORT
+from ganger.rest.broken_response import ABORT
 
 REQUEST_S: Final = 60.0
 """Time limit for receiving a request; it may take up to twice as long."""

@@ -155,7 +155,7 @@ async def log_lines(link: Link, id: str, query: Query, *, follow: bool) -> Async
                 if next_query.get("attempt") is not None:  # the job may have ended before that one came
                     await ask(link, Request("GET", logs + query_of({"attempt": next_query["attempt"], "tail": 0})))
                 return
-            # The job lives: it was the server that ended, and the stream with it.
+            # The job lives: it was the source of the lines that ended.
         except Unreachable as lost:
             if not follow:
                 raise
