@@ -195,8 +195,8 @@ def test_the_zygote_ends_where_no_rank_runs_for_a_while(task: Task, server: Serv
 
 
 def test_a_stop_while_modules_are_imported(task: Task, server: Server, runs: Runs) -> None:
-    os.mkfifo(task.work / "slow.py")  # to be read for its imports: blocks the zygote
-    runs("import slow")
+    os.mkfifo(task.work / "slow.py")  # the job's script: to be read for its imports, which blocks the zygote
+    runs("", "slow.py")
     wait_until(lambda: zygotes(task), "the zygote is started")
     server.stop(1)
     server.wait("cleared")
