@@ -56,8 +56,8 @@ def test_the_new_node_is_warm_before_the_old_ranks_stop(grown: tuple[Server, Job
 def test_a_rank_that_fails_meanwhile_is_not_waited_for(grown: tuple[Server, Job, Start], tmp_path: Path) -> None:
     server, job, _ = grown
     (rank,) = server.pids(server.files.task(job.id, "n1").generation(1))
-    os.mkfifo(tmp_path / "slow.py")  # to be read for its imports: blocks the new node's zygote
-    (tmp_path / "train.py").write_text("import slow\n")
+    (tmp_path / "train.py").unlink()
+    os.mkfifo(tmp_path / "train.py")  # to be read for its imports: blocks the new node's zygote
     resize(server, job)
     wait_until(lambda: zygotes(server, job, "n2"), "the zygote of the new node is started")
     assert not is_dead(rank)
