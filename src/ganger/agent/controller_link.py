@@ -9,7 +9,6 @@ import hashlib
 import http.client
 import logging
 import os
-import random
 import select
 import ssl
 import threading
@@ -25,6 +24,7 @@ from urllib.parse import quote, urlsplit
 from ganger.agent import node_message
 from ganger.agent.sampling.host_source import now_ms
 from ganger.agent.sampling.kernel_log import MAX_LINES
+from ganger.kubeapi.backoff import jittered
 from ganger.model.node_health.node_sample import NodeSample
 
 URL_FILE, CERTIFICATE_FILE = "url", "ca.crt"
@@ -84,7 +84,7 @@ class ControllerLink:
                 self._send(sample)
             except (LinkError, OSError, http.client.HTTPException, ValueError) as error:
                 self._failed(sample, error)
-                self._pause(pause_s * random.uniform(0.5, 1.0))
+                self._pause(jittered(pause_s))
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
             else:
                 if self._error:

@@ -7,7 +7,6 @@ died silently is detected because servers send a bookmark about once a minute.
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
@@ -15,13 +14,13 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.backoff import backoff_s
+from ganger.kubeapi.backoff import backoff_s, jittered
 from ganger.kubeapi.objects import Bookmark, Deleted, Key, ObjectMeta
 from ganger.kubeapi.request import WatchEvent
 from ganger.kubeapi.resources import EVERYTHING, ListOptions, Resource
 
-WATCH_DURATION_S: Final = (300.0, 600.0)
-"""Range of the duration of a watch: random, so that watches do not all restart at once."""
+WATCH_DURATION_S: Final = 600.0
+"""Longest duration of a watch: half of it or more at random, so that watches do not all restart at once."""
 WATCH_TIMEOUT_S: Final = 75.0
 """Silence after which a connection counts as dead: servers send a bookmark about each minute."""
 SERVED_CHECK_S: Final = 300.0
@@ -181,7 +180,7 @@ class Informer(Generic[T]):
             self.resource,
             self._options,
             str(self._version),
-            timeout_s=random.uniform(*WATCH_DURATION_S),
+            timeout_s=jittered(WATCH_DURATION_S),
             read_timeout_s=WATCH_TIMEOUT_S,
         )
         async with aclosing(watch) as events:

@@ -8,13 +8,13 @@ change.
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.backoff import jittered
 from ganger.kubeapi.objects import Lease, LeaseSpec, Object
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import LEASES
@@ -84,7 +84,7 @@ class LeaderLease:
         while not self.is_leading:
             await self._attempt()
             if not self.is_leading:
-                await asyncio.sleep(CANDIDATE_PERIOD_S * random.uniform(0.5, 1.0))
+                await asyncio.sleep(jittered(CANDIDATE_PERIOD_S))
         _log.info("%s leads, by the lease %s", self._identity, self._ref.name)
         acting, keeping = asyncio.ensure_future(act()), asyncio.ensure_future(self._keep())
         try:
