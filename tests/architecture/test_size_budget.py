@@ -1,6 +1,6 @@
 """The size budget: code stays small enough to be read, and says what it is for.
 
-Limits are hard ones; most files are meant to stay under 300 lines and most functions under 30.
+Limits are guards far away: a limit that code touches every day gives it a shape of fragments.
 """
 
 import ast
@@ -14,8 +14,8 @@ READ_BY_PEOPLE = ("src", "plugins", "tests", "bench", "examples", "tools")
 BROKEN_ON_PURPOSE = ROOT / "bench" / "attribution" / "user_errors"
 DOCUMENTED_ROOMS = ("model", "framework_api", "check_api", "checks", "spec", "core", "engine")
 
-MAX_FILE_LINES = 500
-MAX_FUNCTION_LINES = 80
+MAX_FILE_LINES = 800
+MAX_FUNCTION_LINES = 100
 MAX_ATTRIBUTES = 20
 """Attributes of an object of the core, where state has to be understood as a whole."""
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}

@@ -31,7 +31,7 @@ _NVLINK5_FATAL, _NVLINK5_NONFATAL = (
 _SECOND: Final = Repeat(2, 7 * DAY_S, _REPLACE)
 
 
-def _rows(  # noqa: PLR0913 - the columns of a row
+def _rows(
     numbers: tuple[int | str, ...],
     severity: Severity,
     failure_class: str,
