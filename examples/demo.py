@@ -123,7 +123,7 @@ def ledgers(jobs: list[str]) -> None:
 def submit(name: str, *options: str, nodes: int, ranks: int, steps: int) -> str:
     """Submit a training job as a user would, with more options of the script; return its id."""
     flags = ["--name", name, "--framework", "torch", "--nodes", str(nodes), "--nproc-per-node", str(ranks)]
-    flags += ["--checkpoint", f"checkpoints-{name}", "--time", LIMIT]
+    flags += ["--checkpoint", "checkpoints", "--time", LIMIT]
     script = ["python", "train.py", "--steps", str(steps), "--checkpoint-steps", str(CHECKPOINT_STEPS), *options]
     command = ["submit", *flags, "--", *script]
     show(*command)

@@ -81,7 +81,8 @@ CODES: Final[dict[str, Code]] = {
     "is_array": Code(409, "the request applies to one element, and the job is an array"),
     "is_element": Code(409, "the request applies to a whole array, not to an element"),
     "bad_scale": Code(409, "the job cannot have that number of nodes"),
-    "no_checkpoint": Code(409, "the job has no checkpoint at or before that step to return to"),
+    "no_checkpoint": Code(409, "the job has no checkpoint to return to, or to begin from"),
+    "directory_in_use": Code(409, "a live job saves its checkpoints in that directory"),
     "not_elastic": Code(409, "the job has one size, and only a job with a range of nodes can be scaled"),
     # an invalid or impossible job
     "bad_archive": Code(409, "an archive of code is damaged, or has an entry that leads outside it"),

@@ -104,7 +104,6 @@ class LaunchPlan:
     argv: tuple[str, ...]
     environment: dict[str, str]
     ranks: tuple[RankPlan, ...]
-    checkpoint_directory: str | None = None
     signal: str | None = None
     files: dict[str, str] = field(default_factory=dict)
     stages: int = 1

@@ -36,4 +36,5 @@ def with_roles(*roles: str) -> PlacedGang:
         host="10.0.0.1",
         port=29511,
         max_restarts=0,
+        checkpoint_directory="/data/ckpt",
     )

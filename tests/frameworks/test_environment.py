@@ -58,11 +58,6 @@ def test_checkpoints_to_keep_are_set_where_the_job_names_them() -> None:
     )
 
 
-def test_a_job_without_checkpoints_gets_no_word_of_them() -> None:
-    given = frameworks()["plain"].rank_environment(replace(FOUR, checkpoint_directory=None), 0)
-    assert not {"GANGER_CHECKPOINT_DIR", "GANGER_CHECKPOINT_EVERY_S", "GANGER_RESUME"} & given.keys()
-
-
 @pytest.mark.parametrize(("cpu_milli", "threads"), [(0, "1"), (1999, "1"), (4000, "2"), (64_000, "32")])
 def test_threads_share_the_cpus_of_the_gang(cpu_milli: int, threads: str) -> None:
     given = frameworks()["torch"].rank_environment(

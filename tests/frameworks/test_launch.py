@@ -166,12 +166,15 @@ def test_warm_ranks_need_no_shell_and_leave_out_what_differs() -> None:
 
 @pytest.mark.parametrize(
     ("checkpoint", "directory"),
-    [(Checkpoint(dir="ckpt"), "/run/in/ckpt"), (Checkpoint(dir="/data/ckpt"), "/data/ckpt"), (None, None)],
+    [
+        (Checkpoint(dir="ckpt"), "/run/in/ckpt/bert-7f3a"),
+        (Checkpoint(dir="/data/ckpt"), "/data/ckpt/bert-7f3a"),
+        (Checkpoint(dir="/data/ckpt", in_place=True), "/data/ckpt"),
+        (None, "/run/in/checkpoints/bert-7f3a"),
+    ],
 )
-def test_checkpoints_are_relative_to_where_the_job_runs(checkpoint: Checkpoint | None, directory: str | None) -> None:
-    plan = plans(replace(SPEC, checkpoint=checkpoint))[0]
-    assert plan.checkpoint_directory == directory
-    assert plan.environment.get("GANGER_CHECKPOINT_DIR") == directory
+def test_each_job_has_a_checkpoint_directory_of_its_own(checkpoint: Checkpoint | None, directory: str) -> None:
+    assert plans(replace(SPEC, checkpoint=checkpoint))[0].environment["GANGER_CHECKPOINT_DIR"] == directory
 
 
 def test_a_framework_that_went_away_is_named() -> None:

@@ -148,7 +148,6 @@ class Task:
             "argv": argv,
             "environment": {"PATH": os.environ["PATH"], "WORK": str(self.work), "PYTHONUNBUFFERED": "1"},
             "ranks": [{"rank": r, "environment": {"GANGER_RANK": str(r)}} for r in numbers] or ranks,
-            "checkpoint_directory": None,
             "signal": None,
             **fields,
         }

@@ -64,7 +64,8 @@ checkpoints = st.builds(
     grace_ms=st.integers(0, DAYS_3650_MS),
     keep=st.integers(1, 10_000),
     keep_every=st.none() | st.integers(1, 1_000_000_000),
-    resume=st.sampled_from(["auto", "never"]),
+    in_place=st.booleans(),
+    resume_from=st.sampled_from([None, "bert", "bert-7f3:12000", "sweep-ab12[3]:7"]),
 )
 reactions = st.none() | st.sampled_from(["ignore", "tell", "stop"])
 markers = st.from_regex(r"[a-z]{1,5}( [a-z]{1,5})?[:=]", fullmatch=True)

@@ -31,7 +31,7 @@ run: |
 env: {BS: 80, VERSION: 1.10, DEBUG: true, WORDS: "a: b"}
 checkpoint:
   {dir: ckpt, local: /nvme, peer: true, pattern: "step-*", every: 30m, signal: SIGUSR1, grace: 120s, keep: 3,
-   keep_every: 9, resume: never}
+   keep_every: 9, resume_from: 'bert-7f3:120'}
 retry: {max: 3, backoff: 10s..5m}
 limits: {time: 24h, time_min: 90m, queue_time: 2h, hang_time: 30m}
 """
@@ -57,7 +57,7 @@ WHOLE_SPEC = JobSpec(
         grace_ms=120_000,
         keep=3,
         keep_every=9,
-        resume="never",
+        resume_from="bert-7f3:120",
     ),
     retry=Retry(max=3, backoff_first_ms=10_000, backoff_max_ms=300_000),
     limits=Limits(time_ms=86_400_000, time_min_ms=5_400_000, queue_time_ms=7_200_000, hang_time_ms=1_800_000),
@@ -95,7 +95,7 @@ def test_written_back_without_defaults_and_in_a_users_words() -> None:
             "grace": "2m",
             "keep": 3,
             "keep_every": 9,
-            "resume": "never",
+            "resume_from": "bert-7f3:120",
         },
         "retry": {"max": 3, "backoff": "10s..5m"},
         "limits": {"time": "1d", "time_min": "1h30m", "queue_time": "2h", "hang_time": "30m"},

@@ -44,7 +44,6 @@ class Rank:
             LOCAL_RANK="1",
             WORLD_SIZE="4",
             GANGER_CHECKPOINT_DIR=str(self.checkpoints),
-            GANGER_RESUME="auto",
         )
 
     def set(self, **variables: str) -> None:
@@ -85,7 +84,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "RANK",
         "WORLD_SIZE",
         "GANGER_CHECKPOINT_DIR",
-        "GANGER_RESUME",
+        "GANGER_RESUME_SOURCES",
         "GANGER_RESUME_SKIP",
     ):
         monkeypatch.delenv(name, raising=False)

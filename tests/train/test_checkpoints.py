@@ -104,27 +104,6 @@ def test_without_checkpoints_latest_is_none(rank: Rank, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
 
 
-def test_resume_never_uses_only_checkpoints_of_the_job(rank: Rank) -> None:
-    rank.become_job("older", GANGER_ATTEMPT="1")
-    save(100)
-    rank.become_job("bert-7f3", GANGER_RESUME="never")
-    assert train.latest() is None
-    save(5)
-    rank.set(GANGER_ATTEMPT="2")
-    assert latest_step() == 5
-    rank.set(GANGER_RESUME="auto")
-    assert latest_step() == 100
-
-
-def test_resume_never_replaces_another_jobs_checkpoint_of_the_step(rank: Rank) -> None:
-    rank.become_job("older")
-    save(5, "old")
-    rank.become_job("bert-7f3", GANGER_RESUME="never")
-    save(5, "new")
-    assert (rank.checkpoints / "step-000000005" / "model.pt").read_text() == "new"
-    assert rank.names() == ["step-000000005"]
-
-
 def test_outside_ganger_checkpoints_are_in_the_current_directory(tmp_path: Path) -> None:
     save(3)
     checkpoint = train.latest()
@@ -429,3 +408,24 @@ def test_checkpoint_that_an_attempt_failed_on_is_the_last_resort(rank: Rank) -> 
     (rank.checkpoints / "step-000000001" / "model.pt").unlink()
     rank.set(GANGER_RESUME_SKIP="3", GANGER_ATTEMPT="3")
     assert (latest_step(), [flaw["step"] for flaw in rank.reports()[-1]["skipped"]]) == (3, [1])
+
+
+def test_latest_is_that_of_the_job_that_it_resumes_from_until_it_has_saved_one(rank: Rank) -> None:
+    other = rank.checkpoints.parent / "other"
+    rank.set(GANGER_CHECKPOINT_DIR=str(other))
+    rank.become_job("other")
+    save(7)
+    save(9)
+    rank.become_job("bert-7f3")
+    rank.set(GANGER_CHECKPOINT_DIR=str(rank.checkpoints))
+    assert train.latest() is None
+    source = {"job": "other", "directory": str(other), "pattern": None, "step": None, "by_index": False}
+    rank.set(GANGER_RESUME_SOURCES=json.dumps([source]))
+    assert train.latest() == train.Checkpoint(9, other / "step-000000009")
+    report = rank.reports()[-1]
+    assert (report["resumed"], report["source"]) == (9, "other")
+    rank.set(GANGER_RESUME_SOURCES=json.dumps([source | {"step": 7}]))
+    assert latest_step() == 7
+    save(3)
+    assert latest_step() == 3
+    assert rank.reports()[-1]["source"] == ""

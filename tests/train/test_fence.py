@@ -184,13 +184,6 @@ def test_draft_of_the_old_job_of_a_name_is_taken_away(rank: Rank) -> None:
     assert rank.names()[-1] == "step-000000001"
 
 
-def test_resume_never_does_not_use_checkpoints_of_an_old_job_of_the_name(rank: Rank) -> None:
-    rank.set(GANGER_JOB_ID="bert.lab", GANGER_JOB_UID="first")
-    save(9)
-    rank.set(GANGER_JOB_UID="second", GANGER_RESUME="never", GANGER_ATTEMPT="1")
-    assert train.latest() is None
-
-
 def test_jobs_of_other_names_do_not_fence_each_other(rank: Rank) -> None:
     for step in range(3):
         for attempt, job in enumerate(("one", "two", "three"), start=1):

@@ -217,14 +217,14 @@ def test_killed_at_any_call_the_newest_is_complete_and_leftovers_are_removed(ran
     assert number > 20
 
 
-def test_killed_while_replacing_another_jobs_checkpoint_loses_neither(rank: Rank) -> None:
+def test_killed_while_replacing_a_checkpoint_that_failed_loses_neither(rank: Rank) -> None:
     number, died = 0, True
     while died:
-        rank.become_job("older", GANGER_RESUME="auto")
+        rank.become_job("older")
         save(5, "old")
-        rank.become_job(f"new-{number}", GANGER_RESUME="never")
+        rank.become_job(f"new-{number}", GANGER_RESUME_SKIP="5")
         died = _dies_at_call(number, 5)
-        rank.set(GANGER_RESUME="auto")
+        rank.set(GANGER_RESUME_SKIP="")
         save(1)  # removes leftovers
         directory = rank.checkpoints / "step-000000005"
         assert (directory / "model.pt").read_text() in ("old", "weights"), f"killed at call {number}"

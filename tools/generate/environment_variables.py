@@ -28,9 +28,8 @@ _MEANINGS: Final = {
     "GANGER_MASTER_PORT": "port for rendezvous on the first node, reserved for the gang",
     "GANGER_GPUS_PER_NODE": "number of GPUs of the gang on this node",
     "GANGER_DEVICES": "indices of these GPUs on the node",
-    "GANGER_CHECKPOINT_DIR": "with `checkpoint:`, its directory, absolute",
+    "GANGER_CHECKPOINT_DIR": "with `checkpoint:`, the job's checkpoint directory, absolute",
     "GANGER_CHECKPOINT_EVERY_S": "with `checkpoint.every`, in seconds",
-    "GANGER_RESUME": "with `checkpoint:`, `auto` or `never`",
     "PYTHONUNBUFFERED": "`1`, so that output appears without delay",
 }
 _SOMETIMES: Final = {
@@ -40,7 +39,10 @@ _SOMETIMES: Final = {
     "GANGER_LR_SCALE": "with `elastic.batch`, the factor of the learning rate at this size",
     "GANGER_VOLUME_NAME": "for each of `volumes:`, its path; NAME in capitals, with `_` for `-`",
     "GANGER_OUTPUT_DIR": "directory for output files, kept until the job is deleted; the same for all attempts",
-    "GANGER_RESUME_FROM": "with `checkpoint:`, the directory of the newest complete checkpoint, if there is one",
+    "GANGER_RESUME_FROM": "with `checkpoint:`, the directory of the newest complete checkpoint, if there is one; with "
+    "`resume_from`, as long as the job has saved none, that of the other job",
+    "GANGER_RESUME_SOURCES": "with `checkpoint.resume_from`, where the checkpoints of the other job are, as JSON",
+    "GANGER_CHECKPOINT_IN_PLACE": "with `checkpoint.in_place`, `1`",
     "GANGER_RESUME_SKIP": "steps of checkpoints from which attempts failed, with commas: they are tried last",
     "GANGER_ROLLBACK_STEP, GANGER_ROLLBACK_ATTEMPT": "after a rollback, its step and the first attempt after it, until "
     "another checkpoint is saved",

@@ -73,7 +73,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "jobs.state_changes",
             "Restart a job from an older checkpoint, and set the newer ones aside.",
         ),
-        "retry": ("jobs.retry_clone", "Run ended jobs again, with the same spec and the same copy of the code."),
+        "retry": (
+            "jobs.retry_clone",
+            "Run ended jobs again, with the same spec and the same copy of the code, from their newest checkpoint.",
+        ),
         "clone": (
             "jobs.retry_clone",
             "Create a new job from an existing one, as it is or with changes.",

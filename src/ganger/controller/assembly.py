@@ -220,7 +220,7 @@ class Controller(Server):
             in_objects = code_in_store.restore(_code_of(restored.image))
             archives.restore(in_objects, {key_of(name).namespace for name in restored.unreadable})
             backend.bootstrap.fetched = code_in_store.fetched
-            builder = JobBuilder(loop, log.state_of, backend.restrict_by_cluster)
+            builder = JobBuilder(loop, log.state_of, backend.job, backend.restrict_by_cluster)
             code = JobCode((await self._git_pods(api, backend)).fetch, archives.put, code_in_store)
             jobs = GangJobReconciler(builder, backend.status_writer.update, restored.image.gangs, code, observed)
             training_jobs = TrainingJobReconciler(api, backend, may_act)

@@ -34,7 +34,7 @@ class ObjectService(Service):
     def __init__(self, loop: Loop, log: EventLog, backend: KubernetesBackend, home: Home, store: ServedStore) -> None:
         super().__init__(loop, log, backend, home)
         self.received_code, self._store_metrics = store
-        self._job_builder = JobBuilder(loop, log.state_of, backend.restrict_by_cluster)
+        self._job_builder = JobBuilder(loop, log.state_of, backend.job, backend.restrict_by_cluster)
 
     def server_metrics(self) -> tuple[Histogram, tuple[Metric, ...]]:
         """Return the metrics of any server, and those of the durable store."""

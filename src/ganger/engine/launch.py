@@ -6,7 +6,6 @@ rank.
 
 import json
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +23,6 @@ from ganger.framework_api.rank_environment import (
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, JobSpec
-from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.watch.watch_rules import IGNORE, Watch
 from ganger.ports import LaunchPlan, PreflightPlan, RankPlan, WarmPlan, WatchPlan
 from ganger.registry import frameworks, plugin_attribute
@@ -111,7 +109,6 @@ class _Composer:
             argv=self._argv,
             environment=environment,
             ranks=tuple(self._rank(rank, environment) for rank in node.ranks if rank in self._started),
-            checkpoint_directory=placed.checkpoint_directory,
             signal=spec.checkpoint.signal if spec.checkpoint else None,
             files=files,
             stages=1 + max(self._stages.values()),
@@ -248,24 +245,19 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
         host=start.host,
         port=start.port,
         max_restarts=DEFAULT_RETRIES if spec.retry.max is None else spec.retry.max,
-        checkpoint_directory=_checkpoint_directory(checkpoint, directory, job.index) if checkpoint else None,
+        checkpoint_directory=job.checkpoint_directory(directory),
         checkpoint_local=checkpoint.local if checkpoint else None,
         checkpoint_pattern=checkpoint.pattern if checkpoint else None,
         checkpoint_every_ms=start.save_interval_ms(checkpoint.every_ms) if checkpoint else None,
         checkpoints_kept=checkpoint.keep if checkpoint else None,
         checkpoints_kept_every=checkpoint.keep_every if checkpoint else None,
-        resume=checkpoint.resume if checkpoint else "auto",
+        checkpoints_in_place=checkpoint is not None and checkpoint.in_place,
+        resumes=job.resumes,
         checkpoints_skipped=start.skipped,
         rollback=start.rollback,
         array=job.array,
         index=job.index,
     )
-
-
-def _checkpoint_directory(checkpoint: Checkpoint, directory: str, index: int | None) -> str:
-    """Return the checkpoint directory. Elements of an array share a directory, so each gets a subdirectory."""
-    path = PurePosixPath(directory) / checkpoint.dir
-    return str(path if index is None else path / str(index))
 
 
 def _placed_node(share: NodeShare, spec: JobSpec, node: Node) -> PlacedNode:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
 from ganger import __version__
@@ -207,19 +207,25 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         return other
 
     def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
-        """Run an ended job again, as a new job. Raise RequestError (still_live, 409)."""
-        new_job, is_new = self._submit_service.submit_again(
-            stored_job(self._log, self._ended_id(text))[3], {}, {}, request_id
-        )
+        """Run an ended job again, as a new job, from where it came to. Raise RequestError (still_live, 409)."""
+        _, _, step, job = stored_job(self._log, self._ended_id(text))
+        overrides = job.spec.resumption_of(job.id, step)
+        new_job, is_new = self._submit_service.submit_again(job, overrides, {}, request_id, retry_of=job.id)
         return self.job(new_job), is_new
 
     def clone(
         self, text: str, overrides: dict[str, Any], secrets: Mapping[str, str], *, request_id: str = ""
     ) -> tuple[JobView, bool]:
-        """Submit a new job from a live or ended one, with `overrides` over its spec and `secrets` beside its own."""
-        new_job, is_new = self._submit_service.submit_again(
-            stored_job(self._log, self.find(text))[3], overrides, secrets, request_id
-        )
+        """Submit a new job from a live or ended one, with `overrides` over its spec and `secrets` beside its own.
+
+        It begins where the first of a row of retries began.
+        """
+        job = first = stored_job(self._log, self.find(text))[3]
+        while first.retry_of and (stored := self._log.job(first.retry_of)) is not None:
+            first = stored[3]
+        if job.retry_of:
+            job = replace(job, spec=job.spec.resuming_like(None if first.retry_of else first.spec))
+        new_job, is_new = self._submit_service.submit_again(job, overrides, secrets, request_id)
         return self.job(new_job), is_new
 
     def stop(self, text: str) -> JobView:

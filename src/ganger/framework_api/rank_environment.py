@@ -4,13 +4,15 @@ Ranks are processes, never nodes: WORLD_SIZE counts processes in every framework
 docs/reference/environment.md.
 """
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import PurePosixPath
 from typing import Final
 
 from ganger.model.job import WORKER
+from ganger.model.job_sections.checkpoint_spec import ResumeSource
 from ganger.model.watch.rollback import Rollback
 
 RESERVED: Final = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "WORLD_SIZE")
@@ -58,9 +60,11 @@ class PlacedGang:
     Attributes:
         job_uid: Unlike ids, never reused.
         max_restarts: The number of attempts that are retried.
-        checkpoint_directory: Absolute, None for a job without checkpoints.
+        checkpoint_directory: Absolute.
+        checkpoints_in_place: That directory is not the job's own.
         checkpoint_local: Directory on each node into which they are saved first.
         checkpoint_pattern: Name of those that the script writes by itself.
+        resumes: Checkpoints of other jobs from which it begins.
         checkpoints_skipped: Steps of checkpoints that attempts failed on.
         rollback: Its return to an older checkpoint.
         array, index: Of an array element: the id of its array, and its index.
@@ -74,13 +78,14 @@ class PlacedGang:
     host: str
     port: int
     max_restarts: int
-    checkpoint_directory: str | None = None
+    checkpoint_directory: str
     checkpoint_local: str | None = None
     checkpoint_pattern: str | None = None
     checkpoint_every_ms: int | None = None
     checkpoints_kept: int | None = None
     checkpoints_kept_every: int | None = None
-    resume: str = "auto"
+    checkpoints_in_place: bool = False
+    resumes: tuple[ResumeSource, ...] = ()
     checkpoints_skipped: tuple[int, ...] = ()
     rollback: Rollback | None = None
     array: str | None = None
@@ -186,27 +191,30 @@ def node_environment(placed: PlacedGang, host_rank: int) -> dict[str, str]:
         "GANGER_HOSTFILE": f"{TASK_DIRECTORY}/{HOSTFILE}",
         "GANGER_MASTER_ADDR": placed.host,
         "GANGER_MASTER_PORT": str(placed.port),
+        "GANGER_CHECKPOINT_DIR": placed.checkpoint_directory,
         "PYTHONUNBUFFERED": "1",
     }
-    if placed.checkpoint_directory is not None:
-        environment |= {"GANGER_CHECKPOINT_DIR": placed.checkpoint_directory, "GANGER_RESUME": placed.resume}
-        if placed.checkpoints_skipped:
-            environment["GANGER_RESUME_SKIP"] = _listed(placed.checkpoints_skipped)
-        if placed.rollback is not None:
-            environment["GANGER_ROLLBACK_STEP"] = str(placed.rollback.step)
-            environment["GANGER_ROLLBACK_ATTEMPT"] = str(placed.rollback.generation)
-        if placed.checkpoint_local is not None:
-            # Nodes may share a machine, and jobs always share the directory.
-            own = PurePosixPath(placed.checkpoint_local) / f"ganger-{placed.job_uid}" / host.name
-            environment |= {"GANGER_CHECKPOINT_LOCAL": str(own), "GANGER_LOCAL_WORLD_SIZE": str(len(host.ranks))}
-        if placed.checkpoint_pattern is not None:
-            environment["GANGER_CHECKPOINT_PATTERN"] = placed.checkpoint_pattern
-        if placed.checkpoint_every_ms is not None:
-            environment["GANGER_CHECKPOINT_EVERY_S"] = _seconds(placed.checkpoint_every_ms)
-        if placed.checkpoints_kept is not None:
-            environment["GANGER_CHECKPOINT_KEEP"] = str(placed.checkpoints_kept)
-        if placed.checkpoints_kept_every is not None:
-            environment["GANGER_CHECKPOINT_KEEP_EVERY"] = str(placed.checkpoints_kept_every)
+    if placed.checkpoints_in_place:
+        environment["GANGER_CHECKPOINT_IN_PLACE"] = "1"
+    if placed.resumes:
+        environment["GANGER_RESUME_SOURCES"] = json.dumps([asdict(source) for source in placed.resumes])
+    if placed.checkpoints_skipped:
+        environment["GANGER_RESUME_SKIP"] = _listed(placed.checkpoints_skipped)
+    if placed.rollback is not None:
+        environment["GANGER_ROLLBACK_STEP"] = str(placed.rollback.step)
+        environment["GANGER_ROLLBACK_ATTEMPT"] = str(placed.rollback.generation)
+    if placed.checkpoint_local is not None:
+        # Nodes may share a machine, and jobs always share the directory.
+        own = PurePosixPath(placed.checkpoint_local) / f"ganger-{placed.job_uid}" / host.name
+        environment |= {"GANGER_CHECKPOINT_LOCAL": str(own), "GANGER_LOCAL_WORLD_SIZE": str(len(host.ranks))}
+    if placed.checkpoint_pattern is not None:
+        environment["GANGER_CHECKPOINT_PATTERN"] = placed.checkpoint_pattern
+    if placed.checkpoint_every_ms is not None:
+        environment["GANGER_CHECKPOINT_EVERY_S"] = _seconds(placed.checkpoint_every_ms)
+    if placed.checkpoints_kept is not None:
+        environment["GANGER_CHECKPOINT_KEEP"] = str(placed.checkpoints_kept)
+    if placed.checkpoints_kept_every is not None:
+        environment["GANGER_CHECKPOINT_KEEP_EVERY"] = str(placed.checkpoints_kept_every)
     if placed.array is not None:
         environment |= {"GANGER_ARRAY_ID": placed.array, "GANGER_ARRAY_INDEX": str(placed.index)}
     return environment | _of_share(host)

@@ -146,6 +146,9 @@ class Generation:
                 return
             if self._copies_first and stage == int(bool(self._plan.peer)):
                 self._starter.resume_from = self._resumption.find()
+        except StartError as error:
+            self._cannot_start(error.detail, error.exit_code, [])
+            return
         except OSError as error:
             self._cannot_start(f"agents.json cannot be written: {error.strerror}", NOT_EXECUTABLE, [])
             return

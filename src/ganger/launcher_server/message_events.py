@@ -28,8 +28,8 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
             return Checkpointed(gang=gang, generation=generation, **fields)
         case "resumed":
             skipped = tuple(FlawedCheckpoint(step=fields["step"], flaw=fields["flaw"]) for fields in message["skipped"])
-            steps = {"step": message["step"], "older_step": message["older_step"]}
-            return Resumed(gang=gang, generation=generation, skipped=skipped, **steps)
+            fields = {name: message[name] for name in ("step", "older_step", "source")}
+            return Resumed(gang=gang, generation=generation, skipped=skipped, **fields)
         case "evicted":
             return Evicted(gang=gang, generation=generation, node=node, notice_ms=message["notice_ms"])
         case "copy_dropped":

@@ -185,6 +185,7 @@ class _Resumed(_OfGeneration):
     step: Step | None
     skipped: Annotated[list[_FlawedCheckpoint], Field(max_length=1_000)]
     older_step: Step | None = None
+    source: Text = ""
 
 
 class _CopyDropped(_OfGeneration):

@@ -322,11 +322,13 @@ class Resumed(_OfGeneration):
     Attributes:
         skipped: Newer checkpoints that were skipped: incomplete, or an attempt failed on them.
         older_step: The newest complete checkpoint before it, None if there is none.
+        source: The job that saved it, empty for the gang itself.
     """
 
     step: int | None
     skipped: tuple[FlawedCheckpoint, ...] = ()
     older_step: int | None = None
+    source: str = ""
     kind: Literal["resumed"] = field(default="resumed")
 
 

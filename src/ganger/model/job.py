@@ -9,10 +9,11 @@ Kubernetes: nodes, nproc_per_node, queue, priority.
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ganger.model.described import described as _spec
-from ganger.model.job_sections.checkpoint_spec import Checkpoint
+from ganger.model.job_sections.checkpoint_spec import Checkpoint, ResumeSource
 from ganger.model.job_sections.placement_spec import Elastic, Placement
 from ganger.model.job_sections.pod_spec import PodSection, RolePod
 from ganger.model.job_sections.retry_spec import Limits, Retry
@@ -28,6 +29,8 @@ WORKER: Final = "worker"
 """The role of the processes that `nodes` and `run` describe."""
 FIRST_ROLES: Final = ("chief", "master", "head", "scheduler")
 """Roles that get the first ranks, in whatever order the spec lists them."""
+UID_DIGITS: Final = 8
+"""Of a uid, in the name of a directory: of jobs of one id there are few."""
 _ELEMENT: Final = re.compile(r"(?P<array>[^\[\]]*)\[(?P<index>0|[1-9][0-9]{0,17})\]")
 """The id of an array element; SQLite integers have a little more than 18 digits."""
 
@@ -298,6 +301,24 @@ class JobSpec:
         """True if its checkpoints are identified by their steps, so that it can return to an older one."""
         return self.checkpoint is not None and (self.checkpoint.pattern is None or "*" in self.checkpoint.pattern)
 
+    def resumption_of(self, job: str, newest_step: int | None) -> dict[str, Any]:
+        """Return the overrides with which a new job goes on where a job of this spec ended.
+
+        job: the name or id of that.
+        newest_step: of its newest checkpoint, None if it has saved none; of an array, each element has its own.
+        """
+        if newest_step is None and (self.array is None or split_element_id(job) is not None):
+            return {}
+        # A job without the section has no grace period.
+        return {"checkpoint": {"resume_from": job} | ({} if self.checkpoint else {"grace": 0})}
+
+    def resuming_like(self, other: "JobSpec | None") -> "JobSpec":
+        """Return the spec with the `resume_from` of another one; without it, if that is None."""
+        if self.checkpoint is None:
+            return self
+        resume_from = other.checkpoint.resume_from if other is not None and other.checkpoint is not None else None
+        return replace(self, checkpoint=replace(self.checkpoint, resume_from=resume_from))
+
     @property
     def elastic_role(self) -> str | None:
         """The role whose size is a range; None for a job of one size."""
@@ -449,6 +470,8 @@ class Job:
         awaits: The dependencies of `spec.after` that were not yet satisfied at submission, by id.
         array, index: Of an array element: the id of its array, and its index.
         uid: Of a job whose id may be reused: an identifier that is not; empty where ids are not reused.
+        resumes: Where its first checkpoint comes from, the first choice first: `checkpoint.resume_from`, resolved.
+        retry_of: The job that it goes on with (`ganger retry`), which is why it resumes from that one; empty for none.
     """
 
     id: str
@@ -461,10 +484,26 @@ class Job:
     array: str | None = None
     index: int | None = None
     uid: str = ""
+    resumes: tuple[ResumeSource, ...] = ()
+    retry_of: str = ""
 
     def element(self, index: int) -> "Job":
         """Return one element of an array job."""
-        return replace(self, id=f"{self.id}[{index}]", array=self.id, index=index)
+        resumes = tuple(source.of_element(index) for source in self.resumes)
+        return replace(self, id=f"{self.id}[{index}]", array=self.id, index=index, resumes=resumes)
+
+    def checkpoint_directory(self, directory: str) -> str:
+        """Return its checkpoint directory, if it runs in `directory`, absolute.
+
+        It is the job's own, because a script that looks for the newest checkpoint must not find that of another job.
+        Elements of an array have a subdirectory each.
+        """
+        checkpoint = self.spec.checkpoint or Checkpoint()
+        path = PurePosixPath(directory, checkpoint.dir)
+        if not checkpoint.in_place:
+            name = self.array or self.id
+            path /= f"{name}-{self.uid[:UID_DIGITS]}" if self.uid else name
+        return str(path if self.index is None else path / str(self.index))
 
 
 def shell_quoted_id(id: str) -> str:

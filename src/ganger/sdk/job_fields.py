@@ -122,6 +122,7 @@ class CheckpointFields(TypedDict, total=False):
     """`checkpoint`."""
 
     dir: str
+    in_place: bool
     every: Duration
     local: str
     peer: bool
@@ -130,7 +131,7 @@ class CheckpointFields(TypedDict, total=False):
     grace: Duration
     keep: int
     keep_every: int
-    resume: Literal["auto", "never"]
+    resume_from: str
 
 
 class LogMarkerFields(TypedDict, total=False):

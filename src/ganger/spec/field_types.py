@@ -127,7 +127,7 @@ from ganger.spec.text_fields import (
     REF_PATTERN,
     REMEDIES,
     RESOURCE_PATTERN,
-    RESUME,
+    RESUME_FROM_PATTERN,
     SIGNALS,
     STOP_WHEN,
     WHEN,
@@ -158,6 +158,7 @@ from ganger.spec.text_fields import (
     read_path,
     read_pattern,
     read_resource_name,
+    read_resume_from,
     read_shell,
     write_code,
     write_command,
@@ -318,7 +319,7 @@ def _of_checkpoints() -> dict[str, Form]:
         "kept_every": Form(whole("a number of steps", 1, MAX_STEPS), _integer(1, MAX_STEPS)),
         "file_pattern": Form(read_file_pattern, _pattern(FILE_PATTERN)),
         "signal": Form(choice("a signal that a script can wait for", SIGNALS), {"enum": list(SIGNALS)}),
-        "resume": Form(choice("a way to resume", RESUME), {"enum": list(RESUME)}),
+        "resume_from": Form(read_resume_from, _pattern(RESUME_FROM_PATTERN)),
     }
 
 

@@ -19,7 +19,6 @@ ENV_NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 RESOURCE_PATTERN: Final = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 MAX_RESOURCE_NAME: Final = 253
 SIGNALS: Final = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM")
-RESUME: Final = ("auto", "never")
 ON_FAILURE: Final = ("restart", "fail", "ignore")
 STOP_WHEN: Final = ("all", "chief")
 WHEN: Final = ("succeeded", "failed", "ended")
@@ -27,6 +26,7 @@ REMEDIES: Final = ("retry", "fail", "exclude_node")
 METRIC_PATTERN: Final = r"[A-Za-z0-9_./ -]{1,100}"
 MAX_MARKER: Final = 100
 JOB_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\[\d{1,7}\])?"
+RESUME_FROM_PATTERN: Final = rf"{JOB_PATTERN}(:\d{{1,15}})?"
 LABEL_PATTERN: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LABEL_KEY_PATTERN: Final = rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{LABEL_PATTERN}"
 REF_PATTERN: Final = r"[A-Za-z0-9_@.][A-Za-z0-9_@./+=^~{}#-]{0,199}"
@@ -194,6 +194,13 @@ def read_job(value: Any) -> str:
     if isinstance(value, str) and len(value) <= MAX_NAME + 20 and re.fullmatch(JOB_PATTERN, value):
         return value
     raise ValueError(f"{quote(value)} is not a job: write its name, or its id as `ganger ls` has it")
+
+
+def read_resume_from(value: Any) -> str:
+    """Parse the name or the id of a job, and a step behind it."""
+    if isinstance(value, str) and len(value) <= MAX_NAME + 40 and re.fullmatch(RESUME_FROM_PATTERN, value):
+        return value
+    raise ValueError(f"{quote(value)} is neither JOB nor JOB:STEP: write a job's name or id, such as bert-7f3:12000")
 
 
 def read_absolute_path(value: Any) -> str:

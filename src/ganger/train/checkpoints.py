@@ -21,6 +21,7 @@ from ganger.train import (
     launcher_environment,
     progress_report,
     read_lock,
+    resume_sources,
     sharded_save,
 )
 from ganger.train.tiers import local_tier
@@ -187,8 +188,7 @@ class checkpoint:  # noqa: N801 (used like a function)
             manifest, flaw = complete_checkpoints.examine(self._final, self._step)
             # A part of an earlier attempt is of no use: the other nodes have saved theirs again.
             is_current = self._parts == 1 or manifest.get("attempt") == launcher_environment.attempt()
-            is_usable = not flaw and is_current and _counts(manifest)
-            if is_usable and not launcher_environment.is_skipped(manifest, self._step):
+            if not flaw and is_current and not launcher_environment.is_skipped(manifest, self._step):
                 self._refuse_part(manifest, files)
                 return
             drafts.remove(aside)
@@ -272,9 +272,9 @@ class checkpoint:  # noqa: N801 (used like a function)
 def latest() -> Checkpoint | None:
     """Return the newest complete checkpoint, skipping damaged ones, or None.
 
-    Stderr and `ganger get` report the skipped ones. Every file is read to verify it. The checkpoint is not removed,
-    whatever `checkpoint.keep` says, until this process reports a step or saves a checkpoint. With `resume: never` only
-    checkpoints of this job count, including those of its earlier attempts.
+    It is the job's own, of any of its attempts; as long as it has none, that of the job which `checkpoint.resume_from`
+    names. Stderr and `ganger get` report the skipped ones. Every file is read to verify it. The checkpoint is not
+    removed, whatever `checkpoint.keep` says, until this process reports a step or saves a checkpoint.
     """
     from pathlib import Path
 
@@ -289,7 +289,9 @@ def latest() -> Checkpoint | None:
     lost = local_tier.find_lost(root, -1 if step is None else step, launcher_environment.uid())
     newer = [*lost.items(), *(entry for entry in skipped.values() if entry[0] != step)]
     flaws = [{"step": other, "flaw": flaw} for other, flaw in newer]
-    progress_report.append({"resumed": step, "skipped": flaws})
+    parent, sources = os.path.dirname(directory), resume_sources.sources(os.environ)
+    source = next((source.job for source in sources if source.directory == parent), "") if parent != root else ""
+    progress_report.append({"resumed": step, "skipped": flaws, "source": source})
     return None if step is None else Checkpoint(step=step, directory=Path(directory))
 
 
@@ -313,7 +315,8 @@ def _fence(root: str) -> fence.Fence:
 def _newest(root: str) -> tuple[tuple[int, str] | None, dict[str, tuple[int, str]]]:
     """Return step and directory of the newest usable checkpoint, and step and flaw of newer ones by directory.
 
-    A checkpoint that an earlier attempt failed on is better than none. The scan starts over if a checkpoint is removed
+    Those of other jobs count after all of this one. A checkpoint that an earlier attempt failed on is better than none.
+    The scan starts over if a checkpoint is removed
     while it is being examined.
     """
     local, nodes = launcher_environment.local_checkpoint_directory(), launcher_environment.nodes()
@@ -321,13 +324,12 @@ def _newest(root: str) -> tuple[tuple[int, str] | None, dict[str, tuple[int, str
     for _ in range(MAX_SCANS):
         skipped.clear()
         failed_on: tuple[int, str] | None = None
-        for step, directory in local_tier.candidates(root, local, nodes):
+        others = [candidate for source in resume_sources.sources(os.environ) for candidate in source.candidates()]
+        for step, directory in [*local_tier.candidates(root, local, nodes), *others]:
             read_lock.hold(os.path.join(directory, complete_checkpoints.MANIFEST))
             manifest, flaw = complete_checkpoints.examine(directory, step)
             if flaw and not os.path.lexists(directory):
                 break
-            if not _counts(manifest):
-                continue
             if not flaw and launcher_environment.is_skipped(manifest, step):
                 flaw, failed_on = complete_checkpoints.FAILED_ON, failed_on or (step, directory)
             if not flaw:
@@ -341,11 +343,6 @@ def _newest(root: str) -> tuple[tuple[int, str] | None, dict[str, tuple[int, str
             return failed_on, skipped
     read_lock.release()
     return None, skipped
-
-
-def _counts(manifest: dict[str, Any]) -> bool:
-    """Return True if the attempt may resume from the checkpoint; an unreadable manifest does not tell its owner."""
-    return launcher_environment.resumes_others() or not manifest or manifest.get("uid") == launcher_environment.uid()
 
 
 def _warn_empty(step: int) -> None:

@@ -66,6 +66,11 @@ class Fence:
         if stale:
             raise stale
 
+    def is_new(self) -> bool:
+        """Return True if no attempt of this job has claimed the directory."""
+        with_root = os.path.isdir(self._root)
+        return not with_root or all(marker.uid != self._uid for marker in _markers(self._root, self._job))
+
     def check(self) -> None:
         """Raise OSError, with ESTALE if a newer attempt has claimed the directory, else because that is unknown."""
         stale = self._stale_error(list(_markers(self._root, self._job))) if self._uid else None

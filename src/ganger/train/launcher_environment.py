@@ -104,11 +104,6 @@ def batch_per_rank() -> int | None:
     return _number("GANGER_BATCH_PER_RANK", 0) or None
 
 
-def resumes_others() -> bool:
-    """Return True if checkpoints of other jobs count; False with `resume: never`."""
-    return os.environ.get("GANGER_RESUME") != "never"
-
-
 def skipped_steps() -> frozenset[int]:
     """Return the steps of checkpoints that earlier attempts resumed from and failed on."""
     return complete_checkpoints.steps_in(os.environ.get("GANGER_RESUME_SKIP", ""))

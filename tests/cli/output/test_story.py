@@ -19,7 +19,6 @@ from ganger.cli.output.messages import (
 )
 from ganger.cli.output.print_output import format_age, format_clock, format_time, shell_quote
 from ganger.model.job import GpuRequest, Resources, Role
-from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.job_sections.retry_spec import Retry
 from ganger.model.views.service_views import AttemptView, Ledger, Loss
 from tests.cli.world import REASON, SPEC, T0, WIDE, job
@@ -78,13 +77,6 @@ def test_a_restart_resets_the_rate() -> None:
 )
 def test_message_about_a_failed_attempt(fields: dict[str, Any], expected: str | None) -> None:
     assert failed_attempt_message(FAILED, asdict(job(**fields))) == (expected and f"{FAILED['sentence']}; {expected}")
-
-
-def test_resume_never_still_restarts_from_the_own_checkpoint() -> None:
-    spec = replace(SPEC, checkpoint=Checkpoint(resume="never"))
-    result = failed_attempt_message(FAILED, asdict(job(spec=spec, state="requeueing", checkpoint_step=40)))
-    assert result is not None
-    assert result.endswith("restarting from step 40")
 
 
 def test_cost_of_each_cause() -> None:

@@ -163,7 +163,9 @@ async def _running(folder: Path, space: str, *, has_store: bool) -> AsyncIterato
             following = asyncio.create_task(policies.run())
             async with controller(access, folder, policies) as system:
                 served_system.controlled = system
-                to_be = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster)
+                to_be = JobBuilder(
+                    system.loop, system.log.state_of, system.backend.job, system.backend.restrict_by_cluster
+                )
                 jobs = GangJobReconciler(to_be, system.backend.status_writer.update, [], NO_CODE, system.observed)
                 system.backend.watch_jobs(jobs.changed)
                 heeding = asyncio.create_task(policies.reconcile(system.loop, lambda _: jobs.retry_refused()))

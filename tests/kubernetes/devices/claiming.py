@@ -109,7 +109,7 @@ async def claiming_controller(
 ) -> AsyncIterator[Controlled]:
     """Run a controller that reconciles GangJobs and follows their claims."""
     async with controller(access, folder) as system:
-        builder = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster)
+        builder = JobBuilder(system.loop, system.log.state_of, system.backend.job, system.backend.restrict_by_cluster)
         with system.loop.view() as state:
             known = list(state.gangs.values())
             pods = replace(state.document.pods, references=references)

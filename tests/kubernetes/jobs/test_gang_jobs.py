@@ -54,7 +54,7 @@ async def reconciling_controller(
         with system.loop.view() as state:
             known = list(state.gangs.values())
         jobs = GangJobReconciler(
-            JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster),
+            JobBuilder(system.loop, system.log.state_of, system.backend.job, system.backend.restrict_by_cluster),
             system.backend.status_writer.update,
             known,
             NO_CODE,
@@ -234,7 +234,9 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
             put(api)
             async with controller(access, tmp_path) as system:
                 jobs = GangJobReconciler(
-                    JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster),
+                    JobBuilder(
+                        system.loop, system.log.state_of, system.backend.job, system.backend.restrict_by_cluster
+                    ),
                     system.backend.status_writer.update,
                     [],
                     NO_CODE,
@@ -262,7 +264,9 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
             put(api)
             async with controller(access, tmp_path) as system:
                 jobs = GangJobReconciler(
-                    JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster),
+                    JobBuilder(
+                        system.loop, system.log.state_of, system.backend.job, system.backend.restrict_by_cluster
+                    ),
                     system.backend.status_writer.update,
                     [],
                     NO_CODE,
@@ -423,7 +427,7 @@ def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_pat
                 return system.log.state_of(id)
 
             jobs = GangJobReconciler(
-                JobBuilder(system.loop, state_of, system.backend.restrict_by_cluster),
+                JobBuilder(system.loop, state_of, system.backend.job, system.backend.restrict_by_cluster),
                 system.backend.status_writer.update,
                 [],
                 NO_CODE,
@@ -457,5 +461,34 @@ def test_elements_of_an_array_start_and_are_found_by_the_next_controller(tmp_pat
                 assert pods() == before
                 submit_one(api, "sweep", array="0-4", stop=True)
                 await until(lambda: phase_and_message(api, "sweep")[0] == "Stopped" and not pods())
+
+    asyncio.run(play())
+
+
+def test_a_job_resumes_from_the_checkpoint_directory_of_the_object_it_names(tmp_path: Path) -> None:
+    """An object of a deleted one's name has another uid, and with it another directory."""
+
+    def put_named(api: FakeApi, name: str, **checkpoint: Any) -> str:
+        section = {"dir": "/data/ckpt", **checkpoint}
+        uid: str = api.put(
+            JOB | {"metadata": JOB["metadata"] | {"name": name}, "spec": SPEC | {"checkpoint": section}}
+        )["metadata"]["uid"]
+        return uid
+
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path) as system:
+            uid = put_named(api, "old", pattern="step*.pt")
+            await until(lambda: "old.default" in system.loop.copy().gangs)
+            put_named(api, "tuned", resume_from="old:400")
+            put_named(api, "again", resume_from="tuned")
+            put_named(api, "lost", resume_from="older")
+            await until(lambda: {"tuned.default", "again.default"} <= system.loop.copy().gangs.keys())
+            gangs = system.loop.copy().gangs
+            [source] = gangs["tuned.default"].job.resumes
+            assert source.directory == f"/data/ckpt/old.default-{uid[:8]}"
+            assert (source.job, source.step, source.pattern) == ("old.default", 400, "step*.pt")
+            assert [source.job for source in gangs["again.default"].job.resumes] == ["tuned.default", "old.default"]
+            await until(lambda: (api.get("gangjobs", "lost") or {}).get("status", {}).get("phase") == "Rejected")
+            assert "there is no job older in namespace" in api.get("gangjobs", "lost")["status"]["message"]
 
     asyncio.run(play())

@@ -139,7 +139,9 @@ def test_pods_receive_fetched_code_from_the_controller_and_from_the_next_one(tmp
         async with cluster(tmp_path) as (api, access):
             async with controller(access, tmp_path) as system, store_of(system) as store:
                 code = JobCode(fetching(LARGE), AsyncMock(side_effect=AssertionError), store)
-                builder = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster)
+                builder = JobBuilder(
+                    system.loop, system.log.state_of, system.backend.job, system.backend.restrict_by_cluster
+                )
                 jobs = GangJobReconciler(builder, system.backend.status_writer.update, [], code, system.observed)
                 system.backend.watch_jobs(store.job_changed, jobs.changed)
                 put(api, code=GIT)

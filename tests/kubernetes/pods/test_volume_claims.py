@@ -37,7 +37,7 @@ async def world(folder: Path) -> AsyncIterator[tuple[FakeApi, Credentials]]:
 async def placing(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
     """Run a controller that follows claims."""
     async with controller(access, folder) as system:
-        builder = JobBuilder(system.loop, system.log.state_of, system.backend.restrict_by_cluster)
+        builder = JobBuilder(system.loop, system.log.state_of, system.backend.job, system.backend.restrict_by_cluster)
         jobs = GangJobReconciler(builder, system.backend.status_writer.update, [], NO_CODE, system.observed)
         restrictions = ClaimRestrictions(system.loop, system.backend, jobs.retry_rejected)
         system.backend.watch_jobs(jobs.changed)

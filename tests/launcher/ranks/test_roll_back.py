@@ -39,16 +39,6 @@ def test_newer_ones_are_renamed_once(tmp_path: Path) -> None:
     assert names(tmp_path / "rolled-back~j~4") == ["step-000000020", "step-000000030"]
 
 
-def test_checkpoints_of_other_jobs_stay_where_they_do_not_count(tmp_path: Path) -> None:
-    make_step(tmp_path, 30, uid="u2")
-    make_step(tmp_path, 40)
-    (tmp_path / "step-000000050").mkdir()
-    set_aside(tmp_path, GANGER_RESUME="never")
-    assert names(tmp_path) == ["rolled-back~j~3", "step-000000030"]
-    set_aside(tmp_path, GANGER_ROLLBACK_ATTEMPT="4")
-    assert names(tmp_path / "rolled-back~j~4") == ["step-000000030"], "with resume: auto it would be resumed from"
-
-
 def test_those_on_the_node_are_set_aside_too(tmp_path: Path) -> None:
     root, local = tmp_path / "shared", tmp_path / "local" / "n1"
     make_step(root, 20)

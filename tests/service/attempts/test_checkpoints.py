@@ -36,7 +36,7 @@ def test_broken_checkpoints_are_skipped_and_reported(world: Embedded) -> None:
     )
     assert second.skipped == sentences
     (event,) = world.service.events(after=0, gang=name, limit=100, kinds=("resumed",))
-    assert event.sentence == f"{name} (attempt 2) goes on from the checkpoint of step 2; {sentences[0]}; {sentences[1]}"
+    assert event.sentence == f"{name} (attempt 2) resumes from the checkpoint of step 2; {sentences[0]}; {sentences[1]}"
     assert job.checkpoint_step == 4
     lines = world.service.lines(LogQuery(job=name, generation=2))
     assert [line.text for line in lines if line.stream == "o"] == ["from 2 0002"]
@@ -44,14 +44,25 @@ def test_broken_checkpoints_are_skipped_and_reported(world: Embedded) -> None:
     assert (loss.cause, loss.failures, loss.restarts) == ("rank_failed", 1, 1)
 
 
-def test_a_job_that_resumes_from_another_jobs_checkpoint_reports_it(world: Embedded) -> None:
+def test_a_job_begins_from_another_jobs_checkpoint_only_if_it_says_so(world: Embedded) -> None:
     saves = CORRUPTS.partition("if os.environ")[0]
-    world.ended(world.submit(python(saves), name="one", checkpoint={"dir": "ckpt", "keep": 2}))
-    assert sorted(path.name for path in (world.work / "ckpt").glob("step-*")) == ["step-000000003", "step-000000004"]
-    second = world.ended(world.submit(python(saves), name="two", checkpoint={"dir": "ckpt"}))
-    assert second.attempts[0].resumed_step == second.checkpoint_step == 4
-    third = world.ended(world.submit(python(saves), name="three", checkpoint={"dir": "ckpt", "resume": "never"}))
-    assert (third.attempts[0].resumed_step, third.checkpoint_step) == (None, 4)
+    one = world.submit(python(saves), name="one", checkpoint={"dir": "ckpt", "keep": 2})
+    world.ended(one)
+    saved = world.work / "ckpt" / one
+    assert sorted(path.name for path in saved.glob("step-*")) == ["step-000000003", "step-000000004"]
+    before = {path.name for path in saved.iterdir()}
+    two = world.ended(world.submit(python(saves), name="two", checkpoint={"dir": "ckpt"}))
+    assert (two.attempts[0].resumed_step, two.checkpoint_step, two.resumes) == (None, 4, "")
+    section = {"dir": "ckpt", "resume_from": "one"}
+    three = world.ended(world.submit(python(saves), name="three", checkpoint=section))
+    (attempt,) = three.attempts
+    assert three.resumes == f"step 4 of {one}"
+    assert (attempt.resumed_step, attempt.resumed_job) == (4, one)
+    (event,) = world.service.events(after=0, gang=three.row.id, limit=100, kinds=("resumed",))
+    assert event.sentence == f"{three.row.id} (attempt 1) begins from the checkpoint of step 4 of {one}"
+    assert {path.name for path in saved.iterdir()} == before, "nothing is written there"
+    lines = [line.text for line in world.service.lines(LogQuery(job=three.row.id)) if line.stream == "o"]
+    assert lines == ["from 4 0004"]
 
 
 POISONED = """
@@ -91,10 +102,10 @@ def test_a_checkpoint_that_a_job_fails_on_is_skipped_and_reported(world: Embedde
     ]
     node = job.attempts[2].nodes[0]
     assert f"{name} starts (attempt 3) on {node}; it skips checkpoints that attempts failed on: step 4" in sentences
-    assert f"{name} (attempt 3) goes on from the checkpoint of step 3; {passed}" in sentences
+    assert f"{name} (attempt 3) resumes from the checkpoint of step 3; {passed}" in sentences
     lines = world.service.lines(LogQuery(job=name, generation=3))
     assert [line.text for line in lines if line.stream == "o"] == ["from 3", "sum 21"]
-    saved = json.loads((world.work / "ckpt" / "step-000000004" / "ganger-checkpoint.json").read_text())
+    saved = json.loads((world.work / "ckpt" / name / "step-000000004" / "ganger-checkpoint.json").read_text())
     assert saved["attempt"] == 3, "the step is saved anew"
 
 
@@ -141,7 +152,7 @@ def test_a_rank_killed_in_a_sharded_save_leaves_no_part_of_it(world: Embedded) -
     values = list(range(4))
     for step in range(1, 6):
         values = [(value * 31 + step) % 1_000_003 for value in values]
-    last = world.work / "ckpt" / "step-000000005"
+    last = world.work / "ckpt" / name / "step-000000005"
     assert [json.loads((last / f"rank-{rank}.json").read_text()) for rank in range(4)] == values
-    names = sorted(path.name for path in (world.work / "ckpt").iterdir() if not path.name.startswith(".attempt"))
+    names = sorted(path.name for path in (world.work / "ckpt" / name).iterdir() if not path.name.startswith(".attempt"))
     assert names == [f"step-{step:09d}" for step in range(1, 6)]

@@ -15,9 +15,9 @@ def checkpoint(tmp_path: Path) -> dict[str, Any]:
     return {"dir": "ckpt", "local": str(tmp_path / "nvme")}
 
 
-def shared(world: Embedded) -> list[str]:
+def shared(world: Embedded, name: str) -> list[str]:
     """Return the names in the shared directory but for the markers of attempts: neither drafts nor other markers."""
-    return sorted(path.name for path in (world.work / "ckpt").iterdir() if not path.name.startswith(".attempt"))
+    return sorted(path.name for path in (world.work / "ckpt" / name).iterdir() if not path.name.startswith(".attempt"))
 
 
 def written(world: Embedded, name: str, generation: int) -> list[str]:
@@ -57,8 +57,8 @@ def test_an_attempt_goes_on_from_what_is_on_its_node(
     assert [attempt.resumed_step for attempt in job.attempts] == [None, 3]
     node = job.attempts[1].nodes[0]
     assert written(world, name, 2) == [f"from {tmp_path}/nvme/ganger-{name}/{node}/step-000000003"]
-    assert (world.work / "ckpt" / "step-000000005" / "model.pt").read_text() == "5" * 1000
-    assert not any(entry.startswith(".") for entry in shared(world))
+    assert (world.work / "ckpt" / name / "step-000000005" / "model.pt").read_text() == "5" * 1000
+    assert not any(entry.startswith(".") for entry in shared(world, name))
     assert list((tmp_path / "nvme").iterdir()) == [], "nothing stays on the node of a job that has finished"
 
 
@@ -69,10 +69,10 @@ def test_a_checkpoint_lost_with_its_node_is_named_and_the_one_before_it_taken(
     name = world.submit(python(script), checkpoint=checkpoint, retry={"backoff": 0})
     job = world.ended(name)
     assert job.row.state == "succeeded"
-    assert written(world, name, 2) == [f"from {world.work}/ckpt/step-000000003"]
-    lost = f"it was only on n7, and was not copied to {world.work}/ckpt in time"
+    assert written(world, name, 2) == [f"from {world.work}/ckpt/{name}/step-000000003"]
+    lost = f"it was only on n7, and was not copied to {world.work}/ckpt/{name} in time"
     assert job.attempts[1].skipped == (f"the checkpoint of step 4 is skipped: {lost}",)
-    assert not any(entry.startswith(".") for entry in shared(world))
+    assert not any(entry.startswith(".") for entry in shared(world, name))
 
 
 SHARDED = """
@@ -80,7 +80,7 @@ import json, os, signal, time
 from ganger.train import checkpoint, latest, report, world
 
 me, start = world(), latest()
-me.checkpoint_dir.mkdir(exist_ok=True)
+me.checkpoint_dir.mkdir(parents=True, exist_ok=True)
 mine = f"rank-{me.rank}.json"
 value = json.loads((start.directory / mine).read_text()) if start else me.rank
 print("from", start and start.directory.name, start and not (start.directory / mine).is_symlink(), flush=True)
@@ -115,6 +115,6 @@ def test_all_nodes_go_on_from_the_newest_checkpoint_that_each_has_a_part_of(
     values = list(range(4))
     for step in range(1, 6):
         values = [(value * 31 + step) % 1_000_003 for value in values]
-    last = world.work / "ckpt" / "step-000000005"
+    last = world.work / "ckpt" / name / "step-000000005"
     assert [json.loads((last / f"rank-{rank}.json").read_text()) for rank in range(4)] == values
     assert job.checkpoint_step == 5

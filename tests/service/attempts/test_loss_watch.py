@@ -37,8 +37,10 @@ def go_on(world: Embedded, name: str, attempt: int) -> None:
     (world.work / str(attempt)).touch()
 
 
-def saved(world: Embedded, pattern: str) -> dict[str, str]:
-    return {path.parent.name: path.read_text() for path in sorted((world.work / "ckpt").glob(f"{pattern}/model.pt"))}
+def saved(world: Embedded, name: str, pattern: str) -> dict[str, str]:
+    return {
+        path.parent.name: path.read_text() for path in sorted((world.work / "ckpt" / name).glob(f"{pattern}/model.pt"))
+    }
 
 
 def test_a_loss_that_is_not_finite_is_an_event(world: Embedded) -> None:
@@ -61,8 +63,8 @@ def test_a_job_rolls_back_and_goes_on(world: Embedded) -> None:
     job = world.ended(name)
     assert job.row.state == "succeeded", job.row.sentence
     assert [attempt.resumed_step for attempt in job.attempts] == [None, 4]
-    assert saved(world, "step-*") == {f"step-00000000{n}": "1" if n < 5 else "2" for n in range(1, 7)}
-    assert saved(world, "rolled-back*/step-*") == {"step-000000005": "1"}, "it is kept, and hidden"
+    assert saved(world, name, "step-*") == {f"step-00000000{n}": "1" if n < 5 else "2" for n in range(1, 7)}
+    assert saved(world, name, "rolled-back*/step-*") == {"step-000000005": "1"}, "it is kept, and hidden"
 
 
 def test_a_job_that_rolls_back_too_often_ends(world: Embedded) -> None:
@@ -115,7 +117,8 @@ def test_a_script_that_saves_by_itself_goes_back_on_request(
 ) -> None:
     script = NAMED.replace("NAME", folder).replace("TRACKER", repr(tracker))
     checkpoint = {"dir": "ckpt", "grace": 0} | ({"pattern": pattern} if pattern else {})
-    name, root = world.submit(python(script), checkpoint=checkpoint), world.work / "ckpt"
+    name = world.submit(python(script), checkpoint=checkpoint)
+    root = world.work / "ckpt" / name
     wait_until(lambda: world.service.job(name).checkpoint_step, "step 20 is saved")
     (world.work / "saved-20").touch()
     wait_until((root / f"{folder}30" / "model.pt").exists, "step 30 is saved")

@@ -53,7 +53,9 @@ def test_what_a_script_writes_by_itself_is_resumed_from(
     world: Embedded, library: str, pattern: str, source: str
 ) -> None:
     script = SCRIPT.replace("LIBRARY", library).replace("BREAKS", "True")
-    name = world.submit(python(script), checkpoint={"dir": "out", "pattern": pattern}, retry={"backoff": 0})
+    name = world.submit(
+        python(script), checkpoint={"dir": "out", "in_place": True, "pattern": pattern}, retry={"backoff": 0}
+    )
     job = world.ended(name)
     assert job.row.state == "succeeded", job.row.sentence
     lines = [

@@ -99,10 +99,10 @@ def test_a_node_lost_with_its_disk_costs_no_step_that_its_peer_has(world: Embedd
     job = world.ended(name)
     assert job.row.state == "succeeded", job.row.sentence
     assert [attempt.resumed_step for attempt in job.attempts] == [None, LAST]
-    newest = world.work / "ckpt" / f"step-{STEPS:09d}"
+    newest = world.work / "ckpt" / name / f"step-{STEPS:09d}"
     ranks = range(3) if sharded else range(1)
     assert [json.loads((newest / f"rank-{rank}.json").read_text()) for rank in ranks] == list(map(expected, ranks))
-    assert not any(".step" in path.name or ".local" in path.name for path in (world.work / "ckpt").iterdir())
+    assert not any(".step" in path.name or ".local" in path.name for path in (world.work / "ckpt" / name).iterdir())
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def slow(seconds: float, end: str = "") -> list[str]:
 
 
 def submit(world: Embedded, seconds: float, end: str = "", **checkpoint: Any) -> str:
-    section = {"dir": "ckpt", "resume": "never", "grace": "100ms", **checkpoint}
+    section = {"dir": "ckpt", "grace": "100ms", **checkpoint}
     return world.submit(slow(seconds, end), name="train", checkpoint=section)
 
 

@@ -76,4 +76,4 @@ def test_a_file_that_names_a_missing_checkpoint_is_pointed_to_the_newest_one(wor
     (text,) = job.attempts[1].skipped
     assert text.startswith("the checkpoint of step 3 is skipped: latest")
     assert text.endswith("which is not there")
-    assert Path(world.work / "ckpt").exists()
+    assert Path(world.work / "ckpt" / name).exists()

@@ -113,6 +113,6 @@ def test_elements_have_checkpoints_and_files_of_their_own_and_share_secrets(worl
     assert world.ended(array).row.state == "succeeded"
     for index in (0, 1):
         lines = [line.text for line in world.service.lines(LogQuery(job=f"{array}[{index}]"))]
-        assert lines == [f"{world.work}/ckpt/{index} 8"]
+        assert lines == [f"{world.work}/ckpt/{array}/{index} 8"]
     assert json.loads((world.home.jobs / array / "secrets.json").read_text())
     assert sorted(path.name for path in (world.home.jobs / array / "elements").iterdir()) == ["0", "1"]

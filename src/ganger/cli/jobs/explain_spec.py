@@ -78,7 +78,7 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
     "process_range": ("a positive integer, or two separated by ..", "2..4"),
     "processes": ("a positive integer", "4"),
     "remedy": ("retry, fail or exclude_node", "exclude_node"),
-    "resume": ("auto or never", "never"),
+    "resume_from": ("the name or id of a job, and a step behind it", "bert-7f3:12000"),
     "flag": ("true or false", "false"),
     "retries": ("a non-negative integer", "3"),
     "roles": ("a list of names of roles", "[ps, worker]"),

@@ -24,7 +24,7 @@ priority: normal                # low, normal, high, or -1000 to 1000
 
 _CHECKPOINT: Final = """\
 checkpoint:
-  dir: checkpoints              # ganger.train.checkpoint() writes here, ganger.train.latest() returns the newest
+  dir: checkpoints              # each job has its own directory in it, where checkpoint() saves and latest() looks
   every: 30m                    # how often ganger.train.should_checkpoint() is true
   grace: 30s                    # grace period to save a checkpoint before the job is stopped
 """
@@ -58,7 +58,7 @@ run: >-
   --tensor-model-parallel-size $GANGER_TP --pipeline-model-parallel-size $GANGER_PP
   --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024
   --micro-batch-size 1 --global-batch-size $((8 * GANGER_DP)) --train-iters 1000 --lr 1e-4 --bf16
-  --save checkpoints --load checkpoints --save-interval 200
+  --save $GANGER_CHECKPOINT_DIR --load $GANGER_CHECKPOINT_DIR --save-interval 200
 """
 
 

@@ -22,10 +22,10 @@ Record = dict[str, Any]
 @ended_jobs_argument
 @output_option
 def retry_command(jobs: tuple[str, ...], output: str) -> int:
-    """Run ended jobs again, with the same spec and the same copy of the code.
+    """Run ended jobs again, with the same spec and the same copy of the code, from their newest checkpoint.
 
-    Each is a new job; only its id is printed on stdout. A job without `code:` runs in its directory as it is now, and
-    resumes from a checkpoint that it finds there.
+    Each is a new job, which resumes from the ended one (`checkpoint.resume_from`); only its id is printed on stdout. A
+    job without `code:` runs in its directory as it is now. To begin from the beginning, clone it.
     """
     client = connect()
 
@@ -44,7 +44,8 @@ def retry_command(jobs: tuple[str, ...], output: str) -> int:
 def clone_command(job: str, command: tuple[str, ...], follow: bool, output: str, **flags: Any) -> int:
     """Create a new job from an existing one, as it is or with changes.
 
-    The new job has the same spec, copy of the code, environment and secrets. Options override its spec as they override
+    The new job has the same spec, copy of the code, environment and secrets, and begins from the beginning unless
+    --resume-from says from which checkpoint. Options override its spec as they override
     a job file, and CMD replaces its command. Only the new id is printed on stdout.
 
     \b

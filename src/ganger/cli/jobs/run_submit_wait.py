@@ -197,7 +197,8 @@ def show_dry_run(plan: Record, output: str) -> int:
     if output == "json":
         show_json(plan)
         return 0
-    for line in plan_lines(plan["spec"]["name"], plan["spec"], dry_run_start_text(plan, current_time_ms())):
+    start = dry_run_start_text(plan, current_time_ms())
+    for line in plan_lines(plan["spec"]["name"], plan["spec"], start, plan["resumes"]):
         show(line)
     if plan["reason"] and plan["reason"]["remedy"]:
         show(f"       {plan['reason']['remedy']}")
@@ -214,7 +215,7 @@ def show_dry_run(plan: Record, output: str) -> int:
 
 def print_plan(job: Record) -> None:
     """Print the plan of a submitted job and what to type next."""
-    for line in plan_lines(job["row"]["id"], job["spec"], start_text(job)):
+    for line in plan_lines(job["row"]["id"], job["spec"], start_text(job), job["resumes"]):
         say(line, dim=True)
     if job["saves"] and job["saves"]["warning"]:
         say(f"       {job['saves']['warning']}")

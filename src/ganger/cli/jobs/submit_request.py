@@ -102,7 +102,12 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
         "params": dict(_parameter(text) for text in flags.get("param", ())),
         "checkpoint": _without_unset(
-            {"dir": flags["checkpoint"], "every": flags["checkpoint_every"], "keep": flags["checkpoint_keep"]}
+            {
+                "dir": flags["checkpoint"],
+                "every": flags["checkpoint_every"],
+                "keep": flags["checkpoint_keep"],
+                "resume_from": flags["resume_from"],
+            }
         ),
         "retry": _without_unset({"max": flags["retry"]}),
         "limits": _without_unset(

@@ -76,8 +76,10 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         signal = f", notice by {checkpoint['signal']}" if checkpoint["signal"] else ""
         peer = "another node and to " if checkpoint["peer"] else ""
         local = f"{checkpoint['local']} on the node, copied to {peer}" if checkpoint["local"] else ""
-        saving = f"{local}{checkpoint['dir']}{interval}, {grace} grace period{signal}"
-        yield "checkpoints", f"{saving}, resume {checkpoint['resume']}{_retention(checkpoint)}"
+        own = "" if checkpoint["in_place"] else f"/{job['row']['array'] or job['row']['id']}"
+        saving = f"{local}{checkpoint['dir']}{own}{interval}, {grace} grace period{signal}"
+        yield "checkpoints", f"{saving}{_retention(checkpoint)}"
+    yield "begins from", job["resumes"]
     if spec["retry"]["max"] is not None:
         yield "retry", f"at most {count(spec['retry']['max'], 'retry')} without progress"
     yield "after", ", ".join(f"{after['job']} has {after['when']}" for after in spec["after"])
@@ -160,7 +162,7 @@ def _attempt_cells(attempt: Record, now_ms: int) -> tuple[str, ...]:
         str(attempt["generation"]),
         attempt["outcome"],
         ran,
-        "-" if step is None else str(step),
+        ("-" if step is None else str(step)) + (f" of {attempt['resumed_job']}" if attempt["resumed_job"] else ""),
         ", ".join(attempt["nodes"]),
         attempt["sentence"],
     )

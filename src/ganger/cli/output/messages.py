@@ -111,8 +111,8 @@ def _with_resources(label: str, request: Record) -> str:
     return ", ".join(parts)
 
 
-def plan_lines(name: str, spec: Record, start: str) -> list[str]:
-    """Return the plan: what is requested and when it starts."""
+def plan_lines(name: str, spec: Record, start: str, resumes: str = "") -> list[str]:
+    """Return the plan: what is requested, when it starts, and from which checkpoint of another job."""
     times = f"{count(len(spec['array']['indices']), 'element')} of " if spec["array"] else ""
     limit_ms = spec["limits"]["time_ms"]
     limit = f", at most {format_duration(limit_ms)}" if limit_ms else ""
@@ -120,6 +120,7 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     lines = [
         f"Plan   {name}  queue {spec['queue']}  {request}",
         f"       start: {start}",
+        *([f"       begins from {resumes}"] if resumes else []),
     ]
     lines += [f"       {text}" for text in _elastic_texts(spec)]
     if (retries := _retries_of_launcher(spec)) is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 from ganger.client.client_errors import REFUSED, USAGE, ClientError, client_error
@@ -17,16 +18,17 @@ from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.change_job import ended_job
 from ganger.client.kubernetes.controller_requests import DRY_RUN, query_controller
 from ganger.client.kubernetes.find_job import find_whole_job, newest_of_name
-from ganger.client.kubernetes.job_row import in_full, row, spec_of, submitted_name
+from ganger.client.kubernetes.job_row import in_full, read_spec, row, spec_of, status_of, submitted_name
 from ganger.client.kubernetes.upload_code import PackedCode, is_kept, pack_code, upload
 from ganger.errors import RequestError
 from ganger.gang_jobs.code_archive import is_stored
 from ganger.gang_jobs.custom_resources import API_VERSION, GANG_JOBS
-from ganger.gang_jobs.object_names import CODE, CODE_LOCATION, CONTROL_FIELDS, IN_STORE
+from ganger.gang_jobs.object_names import CODE, CODE_LOCATION, CONTROL_FIELDS, IN_STORE, RETRY_OF
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.resources import ListOptions
 from ganger.model.job import ENDED, GangState, JobSpec, split_element_id
+from ganger.model.job_sections.checkpoint_spec import split_resume_from
 from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
 from ganger.spec.submission_checks import new_id, pending_dependencies, submission_order
 
@@ -83,30 +85,67 @@ async def dry_run(caller: Caller, request: Record) -> bytes:
 
 
 async def retry(caller: Caller, name: str) -> Record:
-    """Create a job like an ended one, with the same copy of its code; return it. Raises the same errors."""
-    return await _again(caller, await ended_job(caller, name, "retried"), {})
+    """Create a job like an ended one, with the same copy of its code, that goes on where it ended; return it.
+
+    Raises the same errors.
+    """
+    gang_job = await ended_job(caller, name, "retried")
+    spec, record = read_spec(gang_job), json.loads(status_of(gang_job).get("record") or "{}")
+    overrides = {} if spec is None else spec.resumption_of(gang_job.metadata.name, record.get("checkpoint_step"))
+    return await _again(caller, gang_job, _fields(gang_job), overrides, {RETRY_OF: gang_job.metadata.name})
 
 
 async def clone(caller: Caller, name: str, overrides: Record) -> Record:
-    """Create a job like another, with `overrides` over its spec; return it. Raises the same errors."""
-    return await _again(caller, await find_whole_job(caller, name, "cloned"), overrides)
+    """Create a job like another, with `overrides` over its spec; return it. Raises the same errors.
+
+    It begins where the first of a row of retries began.
+    """
+    gang_job = await find_whole_job(caller, name, "cloned")
+    fields = _fields(gang_job)
+    retry_of, checkpoint = gang_job.metadata.annotations.get(RETRY_OF), fields.get("checkpoint")
+    if retry_of and isinstance(checkpoint, dict):
+        first = await _first_of_retries(caller, retry_of)
+        before = _fields(first).get("checkpoint") or {} if first is not None else {}
+        checkpoint = {key: value for key, value in checkpoint.items() if key != "resume_from"}
+        fields["checkpoint"] = checkpoint | {key: before[key] for key in ("resume_from",) if key in before}
+    return await _again(caller, gang_job, fields, overrides, {})
 
 
-async def _again(caller: Caller, gang_job: CustomObject, overrides: Record) -> Record:
+async def _first_of_retries(caller: Caller, name: str) -> CustomObject | None:
+    """Return the first of a row of retries that ends with a job; None if it was deleted."""
+    while True:
+        try:
+            gang_job = await caller.api.get(GANG_JOBS, name, caller.namespace)
+        except ApiError as error:
+            if error.missing:
+                return None
+            raise
+        retry_of = gang_job.metadata.annotations.get(RETRY_OF)
+        if not retry_of:
+            return gang_job
+        name = retry_of
+
+
+def _fields(gang_job: CustomObject) -> Record:
+    """Return the job spec of an object as it is written."""
+    return {key: value for key, value in spec_of(gang_job).items() if key not in CONTROL_FIELDS}
+
+
+async def _again(
+    caller: Caller, gang_job: CustomObject, fields: Record, overrides: Record, more_annotations: Mapping[str, str]
+) -> Record:
     """Create a job like another one, by its object; the object of its code has to be there still."""
-    fields = {key: value for key, value in spec_of(gang_job).items() if key not in CONTROL_FIELDS}
-    fields["name"] = submitted_name(gang_job)
-    spec = parse_spec(json.dumps(fields), "the job", overrides)
+    spec = parse_spec(json.dumps(fields | {"name": submitted_name(gang_job)}), "the job", overrides)
     [job] = await _new_jobs(caller, (spec,), "/")
     annotations = gang_job.metadata.annotations
     digest = annotations.get(CODE)
     if digest is None or "code" in overrides:
-        return in_full(await _create(caller, job))
+        return in_full(await _create(caller, job, more_annotations))
     if not await is_kept(caller, digest, in_store=is_stored(gang_job.metadata)):
         detail = f"the copy of the code of {gang_job.metadata.name} was removed after its end"
         typed = caller.typed("clone", gang_job.metadata.name, "--code", ".")
         raise client_error("code_removed", detail, typed, REFUSED)
-    named = {name: annotations[name] for name in (CODE, CODE_LOCATION) if name in annotations}
+    named = {name: annotations[name] for name in (CODE, CODE_LOCATION) if name in annotations} | {**more_annotations}
     return in_full(await caller.api.create(GANG_JOBS, _body(caller, job, named)))
 
 
@@ -123,7 +162,10 @@ async def _new_jobs(caller: Caller, specs: Sequence[JobSpec], directory: str) ->
     names: dict[str, str] = {}
     existing: list[CustomObject] = []
     file_names = {spec.name for spec in specs}
-    if any(after.job not in file_names for spec in specs for after in spec.after):
+    named = {after.job for spec in specs for after in spec.after}
+    sources = (spec.checkpoint.resume_from for spec in specs if spec.checkpoint is not None)
+    named |= {split_resume_from(source)[0] for source in sources if source is not None}
+    if named - file_names:
         existing = await caller.api.list(GANG_JOBS, ListOptions(caller.namespace))
     for index in submission_order(specs):
         spec = _with_dependencies(caller, specs[index], names, existing)
@@ -135,32 +177,45 @@ async def _new_jobs(caller: Caller, specs: Sequence[JobSpec], directory: str) ->
 def _with_dependencies(
     caller: Caller, spec: JobSpec, of_file: Mapping[str, str], existing: Sequence[CustomObject]
 ) -> JobSpec:
-    """Return the spec with names of GangJobs in `after`: of the same file, or existing ones by name or submitted name.
+    """Return the spec with names of GangJobs: of the same file, or existing ones by name or submitted name.
 
     Raises RequestError (no_such_dependency, dependency_failed).
     """
+    checkpoint = spec.checkpoint
+    if checkpoint is not None and checkpoint.resume_from is not None:
+        job, colon, step = checkpoint.resume_from.partition(":")
+        resume_from = _name_of("checkpoint.resume_from", job, caller, of_file, existing)[0] + colon + step
+        spec = replace(spec, checkpoint=replace(checkpoint, resume_from=resume_from))
     dependencies = []
     states: dict[str, GangState | None] = dict.fromkeys(of_file.values(), GangState.PENDING)
     for after in spec.after:
-        name = of_file.get(after.job)
-        if name is None:
-            element = split_element_id(after.job)
-            gang_job = newest_of_name(element[0] if element else after.job, existing)
-            if gang_job is None:
-                detail = f"after: there is no job {after.job} in namespace {caller.namespace}"
-                raise RequestError("no_such_dependency", detail, caller.typed("ls"))
-            name = gang_job.metadata.name
+        name, gang_job = _name_of("after", after.job, caller, of_file, existing)
+        if gang_job is not None:
             state = row(gang_job)["state"]
             # The array's object does not have an element's state, nor has one that no controller has read any state.
-            states[name] = GangState(state) if state in ENDED and element is None else GangState.PENDING
-            name = f"{name}[{element[1]}]" if element else name
-            states.setdefault(name, GangState.PENDING)
+            is_known = state in ENDED and split_element_id(name) is None
+            states[name] = GangState(state) if is_known else GangState.PENDING
         dependencies.append(replace(after, job=name))
     try:
         pending_dependencies(dependencies, states.get)
     except RequestError as error:
         raise RequestError(error.code, error.detail, "remove it from `after`, or submit that job again") from None
     return replace(spec, after=tuple(dependencies))
+
+
+def _name_of(
+    key: str, job: str, caller: Caller, of_file: Mapping[str, str], existing: Sequence[CustomObject]
+) -> tuple[str, CustomObject | None]:
+    """Return the name of a job that a spec names, with its object if that exists. Raises RequestError."""
+    if job in of_file:
+        return of_file[job], None
+    element = split_element_id(job)
+    gang_job = newest_of_name(element[0] if element else job, existing)
+    if gang_job is None:
+        detail = f"{key}: there is no job {job} in namespace {caller.namespace}"
+        raise RequestError("no_such_dependency", detail, caller.typed("ls"))
+    name = gang_job.metadata.name
+    return (f"{name}[{element[1]}]" if element else name), gang_job
 
 
 async def _validate(caller: Caller, jobs: Iterable[_NewJob]) -> None:
@@ -173,9 +228,11 @@ async def _validate(caller: Caller, jobs: Iterable[_NewJob]) -> None:
             await dry_run_api.create(GANG_JOBS, _body(caller, job, _annotations(code)))
 
 
-async def _create(caller: Caller, job: _NewJob) -> CustomObject:
+async def _create(
+    caller: Caller, job: _NewJob, more_annotations: Mapping[str, str] = MappingProxyType({})
+) -> CustomObject:
     code = await pack_code(job.spec, job.directory)
-    body = _body(caller, job, _annotations(code))
+    body = _body(caller, job, {**_annotations(code), **more_annotations})
     if code is None:
         return await caller.api.create(GANG_JOBS, body)
     async with caller.api.dry_run_client() as dry_run_api:

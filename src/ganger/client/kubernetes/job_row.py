@@ -13,6 +13,7 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.gang_jobs.object_names import CODE, CONTROL_FIELDS, DEFAULT_USER
 from ganger.kubeapi.objects import CustomObject
 from ganger.model.job import PRIORITIES, GangState, JobSpec
+from ganger.model.job_sections.checkpoint_spec import split_resume_from
 from ganger.model.views.service_views import JobRow, JobView, Ledger, ReasonView
 from ganger.spec import spec_from_dict
 
@@ -87,9 +88,18 @@ def in_full(gang_job: CustomObject) -> Record:
         ledger=Ledger(),
         code_hash=gang_job.metadata.annotations.get(CODE),
         reason=reason,
+        resumes=_resumption_text(spec),
     )
     more = {"gpu_seconds": (status.get("ledger") or {}).get("gpuSeconds"), "startup": status.get("startup")}
     return from_json(to_json(view)) | more  # type: ignore[no-any-return]
+
+
+def _resumption_text(spec: JobSpec) -> str:
+    """Return from which checkpoint of another job it begins, as far as the object says, empty for none."""
+    if spec.checkpoint is None or spec.checkpoint.resume_from is None:
+        return ""
+    job, step = split_resume_from(spec.checkpoint.resume_from)
+    return f"the newest checkpoint of {job}" if step is None else f"step {step} of {job}"
 
 
 def read_spec(gang_job: CustomObject) -> JobSpec | None:

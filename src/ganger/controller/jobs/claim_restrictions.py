@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import msgspec
 
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
-from ganger.controller.jobs.gang_job_reconciler import spec_of
+from ganger.controller.jobs.job_builder import spec_of
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.loop import Loop

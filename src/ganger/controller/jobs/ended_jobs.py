@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ganger.controller.jobs.conditions import OVER
-from ganger.controller.jobs.gang_job_reconciler import spec_of
+from ganger.controller.jobs.job_builder import spec_of
 from ganger.engine.eventlog.codec import adapter
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.engine.eventlog.projection import Projection

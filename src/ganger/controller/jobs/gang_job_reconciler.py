@@ -16,12 +16,12 @@ import msgspec
 
 from ganger.controller.jobs import conditions
 from ganger.controller.jobs.conditions import OVER
-from ganger.controller.jobs.job_builder import MISSING, JobBuilder
+from ganger.controller.jobs.job_builder import MISSING, JobBuilder, spec_of
 from ganger.controller.jobs.job_code import JobCode
 from ganger.core.state.gang import Gang
 from ganger.errors import RequestError
 from ganger.gang_jobs import object_names
-from ganger.gang_jobs.object_names import CONTROL_FIELDS, DEFAULT_USER, gang_of, id_of
+from ganger.gang_jobs.object_names import DEFAULT_USER, gang_of, id_of
 from ganger.kubeapi.objects import CustomObject, Key, ObjectMeta
 from ganger.model.decision import Cause
 from ganger.model.event import (
@@ -34,7 +34,7 @@ from ganger.model.event import (
     Submitted,
     SuspendRequested,
 )
-from ganger.model.job import GangState, Job, JobSpec
+from ganger.model.job import GangState, Job
 from ganger.model.watch.watch_event import RollbackRequested
 from ganger.spec import spec_from_dict
 
@@ -281,12 +281,6 @@ class GangJobReconciler:
 
     def _request(self, event: Event) -> None:
         self._loop.post(event).add_done_callback(_log_refusal)
-
-
-def spec_of(key: Key, spec_fields: Mapping[str, Any]) -> JobSpec:
-    """Return the job spec of a GangJob's spec. Raises RequestError."""
-    fields = {name: value for name, value in spec_fields.items() if name not in CONTROL_FIELDS}
-    return replace(spec_from_dict(fields, f"GangJob {key.name}"), name=key.name)
 
 
 def _requests_of(gang: Gang) -> dict[str, Any]:

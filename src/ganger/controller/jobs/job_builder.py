@@ -7,19 +7,22 @@ decided here, by `pods` of the policy, and not by the rights of its user.
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
+from ganger.engine.submit.resume_from import MAX_SOURCES, check_in_place, sources_of
 from ganger.errors import RequestError
 from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.gang_jobs.gpu_slices import with_slices
 from ganger.gang_jobs.namespace_queues import queue_of
-from ganger.gang_jobs.object_names import gang_of, id_of
+from ganger.gang_jobs.object_names import CONTROL_FIELDS, gang_of, id_of
 from ganger.gang_jobs.pod_section import (
     Reference,
     find_claim_references,
@@ -28,10 +31,12 @@ from ganger.gang_jobs.pod_section import (
     merged_rights,
 )
 from ganger.gang_jobs.pod_template import WORK, container_security_context, pod_security_context
-from ganger.kubeapi.objects import Key
-from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin
+from ganger.kubeapi.objects import CustomObject, Key
+from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin, split_element_id
+from ganger.model.job_sections.checkpoint_spec import ResumeSource, split_resume_from
 from ganger.model.job_sections.pod_spec import PodSection
 from ganger.model.policy import POD_SECURITY, Pods
+from ganger.spec import spec_from_dict
 from ganger.spec.submission_checks import pending_dependencies
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -52,11 +57,13 @@ class JobBuilder:
     Attributes:
         loop: the scheduling loop.
         state_of: returns the state of a job by id; None if it does not exist.
+        object_of: returns a GangJob; None if it does not exist.
         restrict: returns a spec with what its claims in a namespace and its fabric need of nodes. Raises RequestError.
     """
 
     loop: Loop
     state_of: Callable[[str], GangState | None]
+    object_of: Callable[[Key], CustomObject | None]
     restrict: Callable[[str, JobSpec], JobSpec]
 
     def job(self, key: Key, user: str, spec: JobSpec, *, is_administrator: bool = True) -> Job:
@@ -72,8 +79,41 @@ class JobBuilder:
             spec = limited(spec, state, user, is_administrator=is_administrator)
         after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
         spec = self.restrict(key.namespace, replace(spec, after=after))
-        job = Job(id=id_of(key), user=user, spec=spec, origin=Origin(directory=WORK, environment={"PATH": PATH}))
+        origin = Origin(directory=WORK, environment={"PATH": PATH})
+        resumes = self._resume_sources(key, spec, MAX_SOURCES)
+        job = Job(id=id_of(key), user=user, spec=spec, origin=origin, resumes=resumes)
+        if spec.checkpoint is not None and spec.checkpoint.in_place:
+            with self.loop.view() as state:
+                gangs = state.gangs.values()
+                live = [gang for gang in gangs if (gang.array or gang.id).endswith(f".{key.namespace}")]
+            check_in_place(job, live, lambda job: f"{WORK}/{job.id}")  # a relative directory is in the pod's own
         return replace(job, awaits=self.pending_dependencies(spec))
+
+    def _resume_sources(self, key: Key, spec: JobSpec, most: int) -> tuple[ResumeSource, ...]:
+        """Return where a job's first checkpoint comes from: at most so many jobs, each of which resumed from the next.
+
+        Raises RequestError (no_such_job, is_array).
+        """
+        text = spec.checkpoint.resume_from if spec.checkpoint is not None else None
+        if text is None or most == 0:
+            return ()
+        name, step = split_resume_from(text)
+        element = split_element_id(name)
+        source_key = Key(key.namespace, element[0] if element else name)
+        gang_job = self.object_of(source_key)
+        if gang_job is None:
+            detail = f"checkpoint.resume_from: there is no job {source_key.name} in namespace {key.namespace}"
+            raise RequestError("no_such_job", detail, f"kubectl get gangjobs -n {key.namespace}")
+        source_spec = spec_of(source_key, msgspec.json.decode(gang_job.spec))
+        source = Job(
+            id=id_of(source_key),
+            user="",
+            spec=source_spec,
+            origin=Origin(directory=WORK),
+            uid=gang_job.metadata.uid,
+            resumes=self._resume_sources(source_key, source_spec, most - 1),
+        )
+        return sources_of(spec, source.element(element[1]) if element else source, step, WORK)
 
     def pending_dependencies(self, spec: JobSpec) -> tuple[After, ...]:
         """Return the dependencies, as ids, that have not ended.
@@ -88,6 +128,12 @@ class JobBuilder:
             return pending_dependencies(spec.after, self.state_of)
         except RequestError as error:
             raise RequestError(error.code, error.detail, "create a new one that does not come after it") from None
+
+
+def spec_of(key: Key, spec_fields: Mapping[str, Any]) -> JobSpec:
+    """Return the job spec of a GangJob's spec. Raises RequestError."""
+    fields = {name: value for name, value in spec_fields.items() if name not in CONTROL_FIELDS}
+    return replace(spec_from_dict(fields, f"GangJob {key.name}"), name=key.name)
 
 
 def _check_supported(spec: JobSpec) -> None:

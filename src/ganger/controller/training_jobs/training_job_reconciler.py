@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.controller.jobs.conditions import OVER
-from ganger.controller.jobs.gang_job_reconciler import spec_of
+from ganger.controller.jobs.job_builder import spec_of
 from ganger.controller.training_jobs import training_job_status as text
 from ganger.controller.training_jobs.training_job_status import fields_of, phase_of, status_of, with_phase
 from ganger.errors import RequestError

@@ -47,8 +47,9 @@ def _is_new(gang: Gang, event: e.GenerationFact) -> bool:
             return checkpoints.newest_step is None or step > checkpoints.newest_step
         case e.Resumed(step=step, skipped=skipped):
             has_saved = checkpoints.newest_step != checkpoints.resumed_step
-            recorded = (checkpoints.resumed_step, checkpoints.flawed, checkpoints.fallback.older_step)
-            return not has_saved and (step, skipped, event.older_step) != recorded
+            reported = (step, event.source, skipped, event.older_step)
+            recorded = (checkpoints.resumed_step, checkpoints.resumed_job, checkpoints.flawed)
+            return not has_saved and reported != (*recorded, checkpoints.fallback.older_step)
         case e.Failed():
             return attempt.failure is None and event.node in attempt.left
         case e.Evicted():
@@ -106,7 +107,7 @@ def _checkpoint(gang: Gang, event: e.Checkpointed | e.Resumed, at_ms: int) -> No
     """Record a checkpoint that is complete, or that the attempt has resumed from."""
     if isinstance(event, e.Resumed):
         gang.account.go_back(event.step)
-        gang.checkpoints = gang.checkpoints.resumed(event.step, event.skipped, event.older_step)
+        gang.checkpoints = gang.checkpoints.resumed(event.step, event.skipped, event.older_step, event.source)
         return
     gang.checkpoints = gang.checkpoints.saved(event.step, event.took_ms, event.generation)
     gang.retries = gang.retries.progressed()

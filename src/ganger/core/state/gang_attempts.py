@@ -162,6 +162,7 @@ class Checkpoints:
 
     newest_step: the newest complete one.
     resumed_step: the one from which the newest attempt resumed.
+    resumed_job: the job that saved that one, empty for the gang itself.
     best_step: the greatest of any attempt before it.
     flawed: newer ones that are not complete.
     saves_ms: how long the newest saves took, as far as the ranks reported it.
@@ -174,6 +175,7 @@ class Checkpoints:
 
     newest_step: int | None = None
     resumed_step: int | None = None
+    resumed_job: str = ""
     best_step: int | None = None
     flawed: tuple[FlawedCheckpoint, ...] = ()
     saves_ms: tuple[int, ...] = ()
@@ -194,18 +196,25 @@ class Checkpoints:
         To which one a job returns is known when its launcher has reported it.
         """
         if self.rollback is None or self.rollback.generation != generation:
-            return self.resumed(self.newest_step, (), None)
+            has_saved = self.newest_step != self.resumed_step
+            return self.resumed(self.newest_step, (), None, "" if has_saved else self.resumed_job)
         known = tuple(known for known in self.steps if known <= self.rollback.step)
         return replace(self, steps=known, best_step=None).resumed(None, (), None)
 
-    def resumed(self, step: int | None, flawed: tuple[FlawedCheckpoint, ...], older_step: int | None) -> "Checkpoints":
-        """Return them when the attempt resumes from that of `step`, the newest complete one, or from the beginning."""
+    def resumed(
+        self, step: int | None, flawed: tuple[FlawedCheckpoint, ...], older_step: int | None, job: str = ""
+    ) -> "Checkpoints":
+        """Return them when the attempt resumes from that of `step`, the newest complete one, or from the beginning.
+
+        job: another job whose checkpoint it is.
+        """
         best_step = max((known for known in (step, self.best_step) if known is not None), default=None)
         fallback = replace(self.fallback, older_step=older_step)
         return replace(
             self,
             newest_step=step,
             resumed_step=step,
+            resumed_job=job,
             best_step=best_step,
             flawed=flawed,
             fallback=fallback,

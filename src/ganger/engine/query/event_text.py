@@ -287,11 +287,19 @@ def _fact_text(event: e.Started | e.Progressed | e.Checkpointed | e.Evicted | e.
             return f"nothing of {attempt} is left on {_name_list(nodes)}" + killed_text(killed, grace_ms)
 
 
+def _resumption_text(event: e.Resumed) -> str:
+    """Return from which checkpoint, and of which other job, an attempt begins."""
+    if event.step is None and not event.source:
+        return "begins from the start"
+    checkpoint = "the checkpoint" if event.step is None else f"the checkpoint of step {event.step}"
+    return f"begins from {checkpoint} of {event.source}" if event.source else f"resumes from {checkpoint}"
+
+
 def _progress_text(event: e.ProgressFact) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
-        case e.Resumed(step=step):
-            action = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
+        case e.Resumed():
+            action = _resumption_text(event)
             return "; ".join((f"{attempt} {action}", *skipped_texts(event.skipped)))
         case e.CopyDropped():
             return f"{event.gang} (attempt {event.generation}): {dropped_copy_text(event)}"

@@ -8,6 +8,7 @@ from typing import Final
 from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.fold.fold_attempt import NO_EXIT_RECORD
 from ganger.core.state.gang import Gang
+from ganger.core.state.gang_attempts import Checkpoints
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.query.event_text import (
     CAUSES,
@@ -66,6 +67,7 @@ _DECIDED_STOPS: Final = (
 class _Attempt:
     start: Start
     resumed_step: int | None
+    resumed_job: str = ""
     skipped_checkpoints: tuple[str, ...] = ()
     not_started: list[str] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
@@ -89,7 +91,8 @@ class _Attempt:
                 if not self.not_started and self.started_ms is None:
                     self.started_ms = at_ms
             case Resumed(step=step):
-                self.resumed_step, self.skipped_checkpoints = step, skipped_texts(event.skipped)
+                self.resumed_step, self.resumed_job = step, event.source
+                self.skipped_checkpoints = skipped_texts(event.skipped)
             case Finished(nodes=nodes):
                 self.unfinished = [node for node in self.unfinished if node not in nodes]
                 if not self.unfinished:
@@ -156,6 +159,7 @@ class _Attempt:
             nodes=self.start.nodes,
             sentence=CAUSES[Cause.NODE_LOST] if vanished else self.sentence + self._killed_text(),
             resumed_step=self.resumed_step,
+            resumed_job=self.resumed_job,
             blame=Blame.INFRASTRUCTURE.value if vanished else self.blame if self.outcome == "failed" else "",
             failure_class=("node_lost" if vanished else self.failure_class)
             if self.outcome == "failed" or vanished
@@ -184,7 +188,10 @@ class JobHistory:
         self._job = job
         self._attempts: dict[int, _Attempt] = {}
         self._started_ms: list[int] = []
-        self._newest_step = None if earlier_gang is None else earlier_gang.checkpoints.newest_step
+        checkpoints = Checkpoints() if earlier_gang is None else earlier_gang.checkpoints
+        self._newest_step = checkpoints.newest_step
+        self._newest_job = checkpoints.resumed_job if checkpoints.newest_step == checkpoints.resumed_step else ""
+        """The job that saved the newest checkpoint, empty for this one."""
         if earlier_gang is not None and earlier_gang.attempt.start is not None:
             self._attempts[earlier_gang.attempt.generation] = _running_attempt(earlier_gang, earlier_gang.attempt.start)
             self._started_ms.append(earlier_gang.attempt.began_ms)
@@ -196,6 +203,7 @@ class JobHistory:
             event = row.event
             if isinstance(event, Checkpointed | Resumed):
                 self._newest_step = event.step
+                self._newest_job = event.source if isinstance(event, Resumed) else ""
             if isinstance(event, Decided):
                 self._add_decisions(event, row.at_ms)
             elif isinstance(event, Failed) and event.cause in UNADMITTED:
@@ -223,9 +231,14 @@ class JobHistory:
             if isinstance(decision, Start) and decision.gang == self._job:
                 nodes = decision.nodes
                 if decision.rollback and decision.rollback.generation == decision.generation:
-                    self._newest_step = None  # its launcher reports to which one it returns
+                    self._newest_step, self._newest_job = None, ""  # its launcher reports to which one it returns
                 attempt = _Attempt(
-                    decision, self._newest_step, not_started=[*nodes], remaining=[*nodes], unfinished=[*nodes]
+                    decision,
+                    self._newest_step,
+                    self._newest_job,
+                    not_started=[*nodes],
+                    remaining=[*nodes],
+                    unfinished=[*nodes],
                 )
                 self._attempts[decision.generation] = attempt
                 self._started_ms.append(at_ms)
@@ -241,6 +254,7 @@ def _running_attempt(gang: Gang, start: Start) -> _Attempt:
     attempt = _Attempt(
         start,
         gang.checkpoints.resumed_step,
+        gang.checkpoints.resumed_job,
         skipped_checkpoints=skipped_texts(gang.checkpoints.flawed),
         not_started=[node for node in start.nodes if node not in gang.attempt.started],
         remaining=list(gang.attempt.left),

@@ -93,7 +93,18 @@ class JobViews:
             ends_by_ms=ends_by_ms,
             saves=saves,
             idle=idle,
+            resumes=resumption_text(self._log, job),
         )
+
+
+def resumption_text(log: EventLog, job: Job) -> str:
+    """Return from which checkpoint of another job a job begins, empty for none: step 19 of bert-7f3."""
+    if not job.resumes:
+        return ""
+    source = job.resumes[0]
+    stored = log.job(source.job)
+    step = stored[2] if stored is not None and source.step is None else source.step
+    return f"the newest checkpoint of {source.job}" if step is None else f"step {step} of {source.job}"
 
 
 def saves_view(state: State, gang: Gang, log: EventLog, now_ms: int) -> SavesView | None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from ganger.core.explain.explain import explain, with_forecast
@@ -22,7 +23,7 @@ from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import argv_of, launch_plans
 from ganger.engine.loop import Loop
-from ganger.engine.query.job_lookup import saves_view
+from ganger.engine.query.job_lookup import resumption_text, saves_view
 from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.submit.build import (
     RequestLocks,
@@ -36,10 +37,12 @@ from ganger.engine.submit.build import (
     read_specs,
 )
 from ganger.engine.submit.quota_check import nearest
+from ganger.engine.submit.resume_from import check_in_place, check_source, run_directory, sources_of
 from ganger.errors import RequestError
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Submitted
-from ganger.model.job import After, Job, JobSpec, Origin, split_element_id
+from ganger.model.job import ENDED, After, Job, JobSpec, Origin, split_element_id
+from ganger.model.job_sections.checkpoint_spec import ResumeSource, split_resume_from
 from ganger.model.views.service_views import DryRun, Preempted
 from ganger.settings import Home, job_environment
 from ganger.spec import spec_to_dict
@@ -83,17 +86,17 @@ class SubmitService:
             for index in submission_order(specs):
                 request_id = f"{submission.request_id}.{index}" if submission.request_id else ""
                 digest = _digest(content | {"index": index}) if request_id else ""
-                spec = self._resolve_dependencies(specs[index], {job.spec.name: job.id for job in jobs.values()})
+                file_jobs = {job.spec.name: job for job in jobs.values()}
                 job = self._job_of_request(request_id, digest) or self._build_job(
-                    spec, replace(submission, request_id=request_id), digest
+                    specs[index], replace(submission, request_id=request_id), digest, file_jobs
                 )
                 jobs[job.id] = job
             return self._accept(list(jobs.values()), submission)
 
     def submit_again(
-        self, job: Job, overrides: dict[str, Any], secrets: Mapping[str, str], request_id: str
+        self, job: Job, overrides: dict[str, Any], secrets: Mapping[str, str], request_id: str, *, retry_of: str = ""
     ) -> tuple[str, bool]:
-        """Submit a new job from an accepted one, with the very snapshot of its code.
+        """Submit a new job from an accepted one, with the very snapshot of its code; `retry_of`: to go on with it.
 
         Its spec gets `overrides`, its secrets `secrets`. Raise RequestError (code_removed, 409) when the snapshot was
         removed.
@@ -117,18 +120,18 @@ class SubmitService:
             request_id=request_id,
         )
         check_text(submission)
-        return self._submit_once(submission, {"again": job.id, "overrides": overrides}, job)
+        return self._submit_once(submission, {"again": job.id, "overrides": overrides}, job, retry_of)
 
     def _submit_once(
-        self, submission: Submission, content: dict[str, Any], template: Job | None = None
+        self, submission: Submission, content: dict[str, Any], template: Job | None = None, retry_of: str = ""
     ) -> tuple[str, bool]:
         digest = _digest(content) if submission.request_id else ""
         with self._requests.alone(submission.request_id):
             existing = self._job_of_request(submission.request_id, digest)
             if existing is not None:
                 return existing.id, False
-            job = self._build_job(self._resolve_dependencies(read_spec(submission), {}), submission, digest, template)
-            return self._accept([job], submission)[0]
+            job = self._build_job(read_spec(submission), submission, digest, template=template)
+            return self._accept([replace(job, retry_of=retry_of)], submission)[0]
 
     def _accept(self, jobs: list[Job], submission: Submission) -> list[tuple[str, bool]]:
         """Keep jobs and post them to the loop, except those that exist already."""
@@ -168,7 +171,7 @@ class SubmitService:
     def dry_run(self, submission: Submission, user: str) -> DryRun:
         """Return what the next cycle would do with the user's job, after the checks of a submission."""
         check_text(submission)
-        job = self._build_job(self._resolve_dependencies(read_spec(submission), {}), submission, "")
+        job = self._build_job(read_spec(submission), submission, "")
         return self.plan(replace(job, user=user, awaits=self._pending_dependencies(job.spec.after)))
 
     def plan(self, job: Job) -> DryRun:
@@ -178,7 +181,8 @@ class SubmitService:
             start, stops = decisions_for(state, gang, now_ms, policy)
             saves = saves_view(state, gang, self._log, now_ms)
             if start is not None:
-                return replace(_starting_dry_run(job, start, state), saves=saves)
+                resumes = resumption_text(self._log, job)
+                return replace(_starting_dry_run(job, start, state), saves=saves, resumes=resumes)
             preempted = tuple(_preempted(state, stop) for stop in stops)
             forecasts = StartForecasts(state, policy, now_ms)
             explanation = explain(state, job.id, now_ms, policy, is_administrator=self._is_administrator)
@@ -186,6 +190,7 @@ class SubmitService:
         return DryRun(
             spec=job.spec,
             shape=str(job.spec.shape),
+            resumes=resumption_text(self._log, job),
             starts_now=False,
             reason=explanation.reason,
             forecast=explanation.forecast,
@@ -196,25 +201,61 @@ class SubmitService:
             saves=saves,
         )
 
-    def _resolve_dependencies(self, spec: JobSpec, file_jobs: Mapping[str, str]) -> JobSpec:
+    def _resolve_dependencies(self, spec: JobSpec, file_jobs: Mapping[str, Job]) -> JobSpec:
         """Return the spec with ids in `after`: of jobs of the file, else of the newest job of that name."""
-        resolved = []
-        for after in spec.after:
-            target = file_jobs.get(after.job) or self._log.find(after.job)
-            if target is None:
-                recent = self._log.recent_ids()
-                hint = nearest(after.job, [*recent, *(job_id.rpartition("-")[0] for job_id in recent)])
-                message = f"after: there is no job {after.job}, by id or name"
-                raise RequestError("no_such_dependency", message, hint or "ganger ls --all")
-            resolved.append(replace(after, job=target))
-        self._pending_dependencies(after for after in resolved if after.job not in file_jobs.values())
-        return replace(spec, after=tuple(resolved))
+        resolved = tuple(replace(after, job=self._resolve("after", after.job, file_jobs)) for after in spec.after)
+        of_file = {job.id for job in file_jobs.values()}
+        self._pending_dependencies(after for after in resolved if after.job not in of_file)
+        return replace(spec, after=resolved)
 
-    def _build_job(self, spec: JobSpec, submission: Submission, digest: str, template: Job | None = None) -> Job:
+    def _resolve(self, key: str, name: str, file_jobs: Mapping[str, Job]) -> str:
+        """Return the id of a job that a spec names. Raise RequestError (no_such_dependency)."""
+        target = file_jobs[name].id if name in file_jobs else self._log.find(name)
+        if target is None:
+            recent = self._log.recent_ids()
+            hint = nearest(name, [*recent, *(job_id.rpartition("-")[0] for job_id in recent)])
+            message = f"{key}: there is no job {name}, by id or name"
+            raise RequestError("no_such_dependency", message, hint or "ganger ls --all")
+        return target
+
+    def _resume_sources(
+        self, spec: JobSpec, file_jobs: Mapping[str, Job], template: Job | None
+    ) -> tuple[JobSpec, tuple[ResumeSource, ...]]:
+        """Return the spec with the id of the job that it resumes from, and where its checkpoints are.
+
+        Raise RequestError (no_such_dependency, no_checkpoint, is_array).
+        """
+        text = spec.checkpoint.resume_from if spec.checkpoint is not None else None
+        if spec.checkpoint is None or text is None:
+            return spec, ()
+        before = template.spec.checkpoint if template is not None else None
+        name, step = split_resume_from(text)
+        if template is not None and before is not None and before.resume_from == text and self._log.find(name) is None:
+            return spec, template.resumes  # that job was deleted since then; its checkpoints may still be there
+        source = self._resolve("checkpoint.resume_from", name, file_jobs)
+        stored = self._log.job(source)
+        job = stored[3] if stored is not None else next(job for job in file_jobs.values() if job.id == source)
+        if stored is not None and stored[0].state in ENDED:
+            check_source(job, step, stored[2])
+        spec = replace(
+            spec, checkpoint=replace(spec.checkpoint, resume_from=source if step is None else f"{source}:{step}")
+        )
+        return spec, sources_of(spec, job, step, run_directory(job, self._home))
+
+    def _build_job(
+        self,
+        spec: JobSpec,
+        submission: Submission,
+        digest: str,
+        file_jobs: Mapping[str, Job] = MappingProxyType({}),
+        template: Job | None = None,
+    ) -> Job:
         """Return the job of a submission, with an id; nothing is stored yet.
 
+        file_jobs: the jobs of the same file that came before it, by name.
         template: the job whose code it reuses.
         """
+        spec, resumes = self._resume_sources(self._resolve_dependencies(spec, file_jobs), file_jobs, template)
         with self._state_with_nodes() as state:
             spec = limited(spec, state, self._user, is_administrator=self._is_administrator)
         if submission.directory is None:
@@ -226,14 +267,19 @@ class SubmitService:
         if spec.code is None and origin.code_hash is not None:
             spec = replace(spec, code=".")  # a directory of its own
         check(spec, submission, origin, self._home)
-        return Job(
+        job = Job(
             id=new_id(spec.name, self._log.find),
             user=self._user,
             spec=spec,
             origin=origin,
             request_id=submission.request_id,
             request_digest=digest,
+            resumes=resumes,
         )
+        if spec.checkpoint is not None and spec.checkpoint.in_place:
+            with self._loop.view() as state:
+                check_in_place(job, state.gangs.values(), lambda job: run_directory(job, self._home))
+        return job
 
     def _origin_of(self, template: Job) -> Origin:
         """Return the origin of a job, for another one with the same code."""

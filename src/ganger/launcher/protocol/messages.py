@@ -15,7 +15,7 @@ FROM_LAUNCHER = {
     "progressed": ("step", "metrics", "milestone", "step_times_ms", "busy_shares"),
     "observed": ("points",),
     "checkpointed": ("step", "took_ms", "saved_ms", "parts"),
-    "resumed": ("step", "skipped", "older_step"),
+    "resumed": ("step", "skipped", "older_step", "source"),
     "copy_dropped": ("peer", "step", "reason"),
     "preflight": ("nodes",),
     "checkpoint_counts": ("reply_to", "calling_ranks", "stepping_ranks", "step", "call", "pending", "schedule"),

@@ -185,6 +185,7 @@ def valid_fields(record: dict[str, Any]) -> dict[str, Any]:
         fields["phase"] = None if record["phase"] is None else str(record["phase"])[:TEXT_CHARACTERS]
     if "resumed" in record and (record["resumed"] is None or _is_whole(record["resumed"])):
         fields["resumed"], fields["skipped"] = record["resumed"], _flaws(record.get("skipped"))
+        fields["source"] = str(record.get("source") or "")[:TEXT_CHARACTERS]
     return fields
 
 

@@ -30,12 +30,12 @@ def set_aside_newer(environment: Mapping[str, str]) -> None:
     root, local = environment.get("GANGER_CHECKPOINT_DIR", ""), environment.get("GANGER_CHECKPOINT_LOCAL", "")
     name = f"{PREFIX}{environment.get('GANGER_JOB_ID', '')}~{environment.get('GANGER_ROLLBACK_ATTEMPT', '')}"
     if os.path.isdir(root) and not _is_done(root, name):
-        _rename(root, name, [*_own(root, int(step), environment), *_named(root, int(step), environment)])
+        _rename(root, name, [*_own(root, int(step)), *_named(root, int(step), environment)])
         uid = environment.get("GANGER_JOB_UID", "")
         local_tier.forget_pending(root, float("inf"), uid)
     if local and os.path.isdir(local) and not _is_done(local, name):
         held = [path for held_step, path in local_tier.list_held(local) if held_step > int(step)]
-        _rename(local, name, [*_own(local, int(step), environment), *held])
+        _rename(local, name, [*_own(local, int(step)), *held])
 
 
 def _is_done(root: str, name: str) -> bool:
@@ -52,15 +52,10 @@ def _rename(root: str, name: str, paths: list[str]) -> None:
         pass
 
 
-def _own(root: str, step: int, environment: Mapping[str, str]) -> Iterator[str]:
+def _own(root: str, step: int) -> Iterator[str]:
     """Yield the newer checkpoints, and parts of them, that were saved with `ganger.train`."""
-    uid = environment.get("GANGER_JOB_UID") if environment.get("GANGER_RESUME") == "never" else None
     for prefix in (complete_checkpoints.PREFIX, complete_checkpoints.PART_PREFIX):
-        for saved_step, path in complete_checkpoints.list_checkpoints(root, prefix):
-            if saved_step > step:
-                manifest, _ = complete_checkpoints.examine(path, saved_step, most_bytes=-1)
-                if uid is None or manifest.get("uid", uid) == uid:
-                    yield path
+        yield from (path for saved, path in complete_checkpoints.list_checkpoints(root, prefix) if saved > step)
 
 
 def _named(root: str, step: int, environment: Mapping[str, str]) -> Iterator[str]:

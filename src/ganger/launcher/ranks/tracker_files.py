@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
 TRACKERS = MEGATRON, DEEPSPEED = ("latest_checkpointed_iteration.txt", "latest")
 MAX_BYTES = 200
@@ -51,6 +52,26 @@ def newest(root: str) -> tuple[str, Tracked] | None:
         return None
     tracked = Tracked(root, tracker, text)
     return (tracker, tracked) if tracked.step is not None else None
+
+
+def find(root: str, counts: Callable[[int], bool]) -> tuple[str, Tracked] | None:
+    """Return the newest usable checkpoint of a step that counts, and the tracker file of its kind; None without one."""
+    named = newest(root)
+    if named is None:
+        return None
+    tracker, tracked = named
+    for candidate in [tracked, *_others(root, tracker, tracked)]:
+        if not candidate.flaw and candidate.step is not None and counts(candidate.step):
+            return tracker, candidate
+    return None
+
+
+def link(root: str, tracker: str, tracked: Tracked) -> None:
+    """Have a tracker file in `root` name a checkpoint of another directory; raise OSError."""
+    os.makedirs(root, exist_ok=True)
+    with suppress(FileExistsError):  # the launcher of another node was faster
+        os.symlink(tracked.directory, os.path.join(root, tracked.name))
+    _replace(os.path.join(root, tracker), str(tracked.step) if tracker == MEGATRON else tracked.name)
 
 
 def repair(root: str, skipped: Collection[int]) -> tuple[Tracked | None, dict[int, str]]:

@@ -1,6 +1,6 @@
 """Checkpoints of a job as a user writes them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from posixpath import join, normpath
 from typing import Final
@@ -15,7 +15,11 @@ AUTO: Final = 0
 class Checkpoint:
     """Settings of checkpoints: where a job saves them, when, how it is asked to, and which are kept."""
 
-    dir: str = _spec("checkpoint directory, relative to the job's directory", form="path", default="checkpoints")
+    dir: str = _spec(
+        "directory in which each job has a checkpoint directory of its own, by its id; relative to the job's directory",
+        form="path",
+        default="checkpoints",
+    )
     every_ms: int | None = _spec(
         "interval at which should_checkpoint() returns true: 30m; auto: the one that costs least, by the measured time "
         "of saves and the failure rate",
@@ -41,6 +45,12 @@ class Checkpoint:
         form="file_pattern",
         default=None,
     )
+    in_place: bool = _spec(
+        "true: dir itself is the checkpoint directory, for a script that saves to a fixed path; refused where a live "
+        "job uses it, or where checkpoints of other jobs are",
+        form="flag",
+        default=False,
+    )
     signal: str | None = _spec(
         "signal sent at the start of the grace period, for scripts that handle one", form="signal", default=None
     )
@@ -53,8 +63,11 @@ class Checkpoint:
     keep_every: int | None = _spec(
         "additionally keep checkpoints whose step is a multiple of this: 1000", form="kept_every", default=None
     )
-    resume: str = _spec(
-        "auto: start from the newest valid checkpoint; never: start from the beginning", form="resume", default="auto"
+    resume_from: str | None = _spec(
+        "job from whose newest checkpoint this one begins, by name or id, or from that of a step: bert-7f3:12000; "
+        "unset: from the beginning. Once it has saved, its attempts resume from its own",
+        form="resume_from",
+        default=None,
     )
 
     def overlap(self, directory: str) -> str:
@@ -66,3 +79,35 @@ class Checkpoint:
             return ""
         relation = "is" if local == shared else "is inside" if shared in local.parents else "contains"
         return f"{local} {relation} dir, {shared}: name a directory on each node's own disk, such as /nvme"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeSource:
+    """Checkpoints of another job, from which a job begins as long as it has saved none itself.
+
+    Attributes:
+        job: The id of that job.
+        directory: Its checkpoint directory, absolute.
+        pattern: Its `checkpoint.pattern`.
+        step: The step that counts; None: the newest.
+        by_index: True for those of an array for another array: each element has the checkpoints of its index. One whose
+            counterpart has saved nothing takes the next source, or begins from the beginning.
+    """
+
+    job: str
+    directory: str
+    pattern: str | None = None
+    step: int | None = None
+    by_index: bool = False
+
+    def of_element(self, index: int) -> "ResumeSource":
+        """Return the source of an array's element."""
+        if not self.by_index:
+            return self
+        return replace(self, job=f"{self.job}[{index}]", directory=join(self.directory, str(index)))
+
+
+def split_resume_from(text: str) -> tuple[str, int | None]:
+    """Return the job and the step of a `resume_from`, None for its newest checkpoint."""
+    job, colon, step = text.rpartition(":")
+    return (job, int(step)) if colon else (text, None)

@@ -107,6 +107,7 @@ class AttemptView:
     Attributes:
         outcome: Running, finished, failed or stopped.
         resumed_step: The step of the checkpoint that it started from.
+        resumed_job: The job that saved it, empty for this one.
         skipped: A sentence for each newer checkpoint that was incomplete.
         blame, failure_class: Of a failed one: user, infrastructure or unknown; its class as `ganger diagnose` names it.
         killed: Ranks that did not exit within the grace period and were killed.
@@ -122,6 +123,7 @@ class AttemptView:
     nodes: tuple[str, ...]
     sentence: str = ""
     resumed_step: int | None = None
+    resumed_job: str = ""
     skipped: tuple[str, ...] = ()
     blame: str = ""
     failure_class: str = ""
@@ -195,6 +197,7 @@ class JobView:
         ends_by_ms: While it runs: when its time limit, or the time granted at its start, expires; None: no limit.
         saves: Of a job with a checkpoint section until it ends: its saves, or of the newest job of its name before it.
         idle: While it is idle, and was warned of what follows.
+        resumes: The checkpoint of another job from which it begins: step 19 of bert-7f3; empty for none.
     """
 
     row: JobRow
@@ -212,6 +215,7 @@ class JobView:
     ends_by_ms: int | None = None
     saves: SavesView | None = None
     idle: IdleNow | None = None
+    resumes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +330,7 @@ class DryRun:
         preempted: The jobs that would be preempted for it.
         environment: The variables that ganger adds for rank 0.
         saves: What is known of its saves from the newest job of its name.
+        resumes: The checkpoint of another job from which it begins: step 19 of bert-7f3; empty for none.
     """
 
     spec: JobSpec
@@ -340,6 +345,7 @@ class DryRun:
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     saves: SavesView | None = None
+    resumes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
