@@ -91,11 +91,12 @@ LIMIT = timeout --foreground --signal=INT --kill-after=60 $(1)
 BY_FILE := --dist loadfile --no-loadscope-reorder
 GATE := not long and not cluster and not gpu
 
-# Both runs, whatever the first one finds. A file of the second measures real seconds of other processes.
+# Both runs, whatever the first one finds. A file of the second measures real seconds of other processes. A test may use
+# 5 s of CPU time; beside others on the same cores the same work has been up to 1.6 times as much.
 test: $(SETUP)
 	failed=0; \
 	$(call LIMIT,900) $(PYTEST) -m "$(GATE) and not serial" -n $(TEST_WORKERS) $(BY_FILE) --maxfail=10 \
-		--cpu-limit=5 || failed=$$?; \
+		--cpu-limit=8 || failed=$$?; \
 	$(call LIMIT,420) $(PYTEST) -m "$(GATE) and serial" --maxfail=10 $(SERIAL) || failed=$$?; \
 	exit $$failed
 

@@ -60,7 +60,7 @@ CODES: Final[dict[str, Code]] = {
     "no_stacks": Code(404, "the job has neither hung nor been silent for long, so no stacks were recorded"),
     "no_such_attempt": Code(404, "the job had no such attempt"),
     "no_such_job": Code(404, "there is no job of that id or name"),
-    "no_such_file": Code(404, "the job has written no such file into its output directory or its copy of the code"),
+    "no_such_file": Code(404, "the job has written no such file into its run directory or its copy of the code"),
     "no_such_maintenance": Code(404, "there is no maintenance window of that id, or it has ended"),
     "no_such_resource": Code(409, "no node has an extended resource that the job asks for"),
     "no_such_node": Code(404, "there is no such node", other_status=409),

@@ -24,7 +24,7 @@ SHOWN: Final = "environment "
 """Printed by a rank before its environment, as JSON."""
 OF_CONTAINERS: Final = ("HOME", "HOSTNAME", "KUBERNETES_")
 """Prefixes of variables that a container has itself."""
-OF_THE_DISK: Final = ("GANGER_HOME", "GANGER_OUTPUT_DIR")
+OF_THE_DISK: Final = ("GANGER_HOME", "GANGER_RUN_DIR")
 """Paths of the local backend on the machine, which a pod does not have."""
 OFTEN: Final = ("progressed", "checkpointed")
 """Kinds of events of which the newest may stand for several, at any time."""

@@ -238,7 +238,7 @@ def test_delete_removes_files_and_follows_no_link(serve: Serve, tmp_path: Path) 
 
 def test_output_is_kept_with_the_job_over_its_attempts(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
-    job = make_job(tmp_path, 'echo "$GANGER_RANK" >> "$GANGER_OUTPUT_DIR/ranks-$GANGER_ATTEMPT"', nodes=2)
+    job = make_job(tmp_path, 'echo "$GANGER_RANK" >> "$GANGER_RUN_DIR/ranks-$GANGER_ATTEMPT"', nodes=2)
     for generation in (1, 2):
         server.backend.start(make_start(job, generation=generation), job)
         server.wait("cleared", 2 * generation)

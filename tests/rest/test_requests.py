@@ -300,7 +300,7 @@ class TornFile:
 def test_a_file_that_the_disk_does_not_give_breaks_the_stream_off(
     app: FastAPI, world: Embedded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = "import os, pathlib; pathlib.Path(os.environ['GANGER_OUTPUT_DIR'], 'a').write_bytes(bytes(300_000))"
+    text = "import os, pathlib; pathlib.Path(os.environ['GANGER_RUN_DIR'], 'a').write_bytes(bytes(300_000))"
     name = world.submit(python(text))
     world.ended(name)
     fdopen, sent = os.fdopen, list[Any]()

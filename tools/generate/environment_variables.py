@@ -38,7 +38,8 @@ _SOMETIMES: Final = {
     "GANGER_BATCH_PER_RANK": "with `elastic.batch`, the samples of each process in an optimizer step",
     "GANGER_LR_SCALE": "with `elastic.batch`, the factor of the learning rate at this size",
     "GANGER_VOLUME_NAME": "for each of `volumes:`, its path; NAME in capitals, with `_` for `-`",
-    "GANGER_OUTPUT_DIR": "directory for output files, kept until the job is deleted; the same for all attempts",
+    "GANGER_RUN_DIR": "a directory of the job's own for what it writes, the same for all attempts: on one machine kept "
+    "until the job is deleted, on Kubernetes in the volume `runs` if the job has one, else in the pod",
     "GANGER_RESUME_FROM": "with `checkpoint:`, the directory of the newest complete checkpoint, if there is one; with "
     "`resume_from`, as long as the job has saved none, that of the other job",
     "GANGER_RESUME_SOURCES": "with `checkpoint.resume_from`, where the checkpoints of the other job are, as JSON",

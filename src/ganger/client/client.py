@@ -226,7 +226,7 @@ class Client(NodeOperations):
         return each_at_once(log_lines(self.link, id, query, follow=follow))
 
     def fetch(self, id: str, path: str | None = None) -> Iterator[bytes]:
-        """Return files that a job wrote, as a tar stream; `path`: in its output directory or its copy of the code.
+        """Return files that a job wrote, as a tar stream; `path`: in its run directory or its copy of the code.
 
         Raise ClientError `no_such_file`, `too_many_files`.
         """

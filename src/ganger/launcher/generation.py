@@ -5,6 +5,7 @@ Order on disk and on the connection: every exit record before its report, the la
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -128,11 +129,21 @@ class Generation:
             if not self._copies_first:  # else the other nodes may not have copied yet
                 self._starter.resume_from = self._resumption.find()
             self._starter.load_secrets()
+            self._make_run_directory()
             self._next_step()
         except StartError as error:
             self._cannot_start(error.detail, error.exit_code, [])
         except OSError as error:
             self._cannot_start(f"the directory {self._directory} cannot be used: {error.strerror}", NOT_EXECUTABLE, [])
+
+    def _make_run_directory(self) -> None:
+        """Create the directory for what the run writes, which is the same for all attempts."""
+        path = self._plan.environment.get("GANGER_RUN_DIR")
+        try:
+            if path is not None:
+                os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"the run directory {path} cannot be created: {error.strerror}") from error
 
     def proceed(self, stage: int, agents: dict[str, Any]) -> None:
         """Start the next stage: every node is ready with `stage`."""

@@ -499,11 +499,17 @@ class Job:
         Elements of an array have a subdirectory each.
         """
         checkpoint = self.spec.checkpoint or Checkpoint()
-        path = PurePosixPath(directory, checkpoint.dir)
-        if not checkpoint.in_place:
-            name = self.array or self.id
-            path /= f"{name}-{self.uid[:UID_DIGITS]}" if self.uid else name
-        return str(path if self.index is None else path / str(self.index))
+        own = self.own_path
+        if checkpoint.in_place:
+            own = "" if self.index is None else str(self.index)
+        return str(PurePosixPath(directory, checkpoint.dir, own))
+
+    @property
+    def own_path(self) -> str:
+        """The path of a directory of its own in one that jobs share; that of an array's element is in the array's."""
+        name = self.array or self.id
+        own = f"{name}-{self.uid[:UID_DIGITS]}" if self.uid else name
+        return own if self.index is None else f"{own}/{self.index}"
 
 
 def shell_quoted_id(id: str) -> str:

@@ -26,7 +26,7 @@ pathlib.Path("results/passwd").symlink_to("/etc/passwd")
 os.mkfifo("results/fifo")
 pathlib.Path("checkpoints").mkdir()
 pathlib.Path("checkpoints/big").write_text("weights")
-pathlib.Path(os.environ["GANGER_OUTPUT_DIR"], "model.pt").write_text("model")
+pathlib.Path(os.environ["GANGER_RUN_DIR"], "model.pt").write_text("model")
 """
 WRITTEN = ["model.pt", "results/a.json", "results/deep/b.bin", "results/inside", "results/latest", "results/loop"]
 
@@ -105,7 +105,7 @@ def test_nothing_is_overwritten_unless_forced(live: Live, job: str) -> None:
 
 
 def test_a_job_in_place_has_its_output_directory_alone(live: Live) -> None:
-    Path("job.py").write_text("import os; open(os.environ['GANGER_OUTPUT_DIR'] + '/out', 'w'); open('beside', 'w')")
+    Path("job.py").write_text("import os; open(os.environ['GANGER_RUN_DIR'] + '/out', 'w'); open('beside', 'w')")
     name = live.submit("job.py")
     live.until(name, "succeeded")
     assert live("fetch", name).out == f"{name}/out\n"

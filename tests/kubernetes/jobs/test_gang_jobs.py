@@ -489,6 +489,8 @@ def test_a_job_resumes_from_the_checkpoint_directory_of_the_object_it_names(tmp_
             assert (source.job, source.step, source.pattern) == ("old.default", 400, "step*.pt")
             assert [source.job for source in gangs["again.default"].job.resumes] == ["tuned.default", "old.default"]
             await until(lambda: (api.get("gangjobs", "lost") or {}).get("status", {}).get("phase") == "Rejected")
-            assert "there is no job older in namespace" in api.get("gangjobs", "lost")["status"]["message"]
+            assert "there is no job older" in api.get("gangjobs", "lost")["status"]["message"]
+            put_named(api, "older")
+            await until(lambda: "lost.default" in system.loop.copy().gangs)
 
     asyncio.run(play())

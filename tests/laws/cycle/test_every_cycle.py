@@ -25,7 +25,7 @@ from tests.laws.policies import every_policy
 from tests.laws.reason_laws import every_class_has_a_true_reason, explanations_agree, work_is_conserved
 from tests.laws.world import World
 
-MOST_BATCHES = 8 if IN_GATE else 12
+MOST_BATCHES = 6 if IN_GATE else 12
 
 
 def drawn_life(policy: Policy, data: st.DataObject) -> World:

@@ -56,7 +56,7 @@ def test_a_rank_of_a_former_attempt_saves_nothing(serve: Serve, tmp_path: Path) 
 
 
 def checkpoints(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "ckpt").glob("step-*"))
+    return sorted(path.name for path in (folder / "ckpt").glob("*/step-*"))
 
 
 def rank_log(server: Server, generation: int) -> str:

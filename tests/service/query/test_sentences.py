@@ -163,7 +163,13 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.Started(nodes=("n1", "n2"), **GENERATION), "a-1", "a-1 (attempt 2) runs on n1, n2"),
     (e.Progressed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) has completed step 7"),
     (e.Checkpointed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) saved a checkpoint of step 7"),
-    (e.Resumed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) goes on from the checkpoint of step 7"),
+    (e.Resumed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) resumes from the checkpoint of step 7"),
+    (
+        e.Resumed(step=7, source="b-2", **GENERATION),
+        "a-1",
+        "a-1 (attempt 2) begins from the checkpoint of step 7 of b-2",
+    ),
+    (e.Resumed(step=None, source="b-2", **GENERATION), "a-1", "a-1 (attempt 2) begins from the checkpoint of b-2"),
     (
         e.Resumed(step=None, skipped=(FlawedCheckpoint(step=7, flaw="its manifest is broken"),), **GENERATION),
         "a-1",

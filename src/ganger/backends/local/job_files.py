@@ -154,7 +154,7 @@ class JobFiles:
         return self._array(gang) / "code"
 
     def output(self, gang: str) -> Path:
-        """Return the directory of files to keep with the job: GANGER_OUTPUT_DIR."""
+        """Return the directory of files to keep with the job: GANGER_RUN_DIR."""
         return self.job(gang) / "output"
 
     def secrets(self, gang: str) -> Path:

@@ -45,9 +45,9 @@ def complete(
 ) -> tuple[LaunchPlan, ...]:
     """Complete the plans of a generation with what only this backend knows: output, secrets, log limit, agents.
 
-    CannotStartError if the output directory or the first node's token cannot be written.
+    CannotStartError if the first node's token cannot be written.
     """
-    output = {"GANGER_OUTPUT_DIR": _output(files, job, plans[0])}
+    output = {"GANGER_RUN_DIR": str(files.output(job.id))}
     secrets = str(files.secrets(job.id)) if job.spec.secrets else None
     plans = tuple(
         replace(plan, environment=plan.environment | output, secrets=secrets, log_bytes=files.log_bytes)
@@ -83,17 +83,6 @@ def working_directory(files: JobFiles, start: Start, job: Job) -> str:
     else:
         return str(path)
     raise CannotStartError(Cause.START_FAILED, start.shares[0].node, f"the directory {path} {problem}")
-
-
-def _output(files: JobFiles, job: Job, first: LaunchPlan) -> str:
-    """Create the output directory, which is the same for all attempts of a job."""
-    path = files.output(job.id)
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        detail = f"cannot create the output directory {path}: {error.strerror}"
-        raise CannotStartError(Cause.START_FAILED, first.node, detail) from None
-    return str(path)
 
 
 def _agent_token(files: JobFiles, first: LaunchPlan) -> str:

@@ -35,10 +35,10 @@ MAX_HEADER_BYTES: Final = 1 << 20
 def fetch_command(job: str, path: str | None, directory: Path | None, force: bool) -> None:
     """Copy files that a job wrote from its copy of the code to this machine.
 
-    PATH is a file or directory in the job's output directory (GANGER_OUTPUT_DIR) or in its copy of the code, and comes
+    PATH is a file or directory in the job's run directory (GANGER_RUN_DIR) or in its copy of the code, and comes
     into DIR under its last name; DIR is the current directory if -o is not given. Without PATH come all files there
     that were written since the submission, but for checkpoints, into a directory with the id of the job. Prints the
-    files. Nothing is overwritten without --force. A job without `code:` runs in place, and only its output directory
+    files. Nothing is overwritten without --force. A job without `code:` runs in place, and only its run directory
     can be fetched. With --context the files are those of its running pods, in their working directory or, by an
     absolute PATH, on their volumes: the file of the lowest rank, if several have it. Once the pods have ended, only
     files on volumes are left.

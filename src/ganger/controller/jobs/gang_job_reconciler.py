@@ -35,6 +35,7 @@ from ganger.model.event import (
     SuspendRequested,
 )
 from ganger.model.job import GangState, Job
+from ganger.model.job_sections.checkpoint_spec import split_resume_from
 from ganger.model.watch.watch_event import RollbackRequested
 from ganger.spec import spec_from_dict
 
@@ -210,7 +211,11 @@ class GangJobReconciler:
         self._refused[id_of(key)] = item
         if code != MISSING:
             return
-        dependencies = [gang_of(after["job"], key.namespace) for after in msgspec.json.decode(item.spec)["after"]]
+        spec = msgspec.json.decode(item.spec)
+        names = [after["job"] for after in spec.get("after") or ()]
+        if resume_from := (spec.get("checkpoint") or {}).get("resume_from"):
+            names.append(split_resume_from(resume_from)[0])
+        dependencies = [gang_of(name, key.namespace) for name in names]
         for job in dependencies:
             self._waiting_for.setdefault(job.partition("[")[0], set()).add(id_of(key))
         if all(self._builder.state_of(job) for job in dependencies):

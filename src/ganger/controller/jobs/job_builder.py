@@ -92,7 +92,7 @@ class JobBuilder:
     def _resume_sources(self, key: Key, spec: JobSpec, most: int) -> tuple[ResumeSource, ...]:
         """Return where a job's first checkpoint comes from: at most so many jobs, each of which resumed from the next.
 
-        Raises RequestError (no_such_job, is_array).
+        Raises RequestError (no_such_dependency, is_array).
         """
         text = spec.checkpoint.resume_from if spec.checkpoint is not None else None
         if text is None or most == 0:
@@ -102,8 +102,8 @@ class JobBuilder:
         source_key = Key(key.namespace, element[0] if element else name)
         gang_job = self.object_of(source_key)
         if gang_job is None:
-            detail = f"checkpoint.resume_from: there is no job {source_key.name} in namespace {key.namespace}"
-            raise RequestError("no_such_job", detail, f"kubectl get gangjobs -n {key.namespace}")
+            next_step = "create its GangJob, of that name and in this namespace: this one waits"
+            raise RequestError(MISSING, f"checkpoint.resume_from: there is no job {name}", next_step)
         source_spec = spec_of(source_key, msgspec.json.decode(gang_job.spec))
         source = Job(
             id=id_of(source_key),

@@ -64,7 +64,7 @@ class OutputService:
         raise RequestError("no_stacks", detail, f"ganger get {shell_quoted_id(row.id)}", 404)
 
     def fetch(self, text: str, path: str | None) -> Iterator[bytes]:
-        """Return files of a job as a tar stream: `path` in its output directory or its copy of the code.
+        """Return files of a job as a tar stream: `path` in its run directory or its copy of the code.
 
         Without a path that is all files there that it wrote, but for its checkpoints. Raise RequestError (no_such_file,
         404), (too_many_files) and (conflict), if its files are on no disk of this machine.

@@ -169,7 +169,7 @@ def fetch_files(
         Query(min_length=1, max_length=4096, description="a file or directory; unset: all that the job wrote"),
     ] = None,
 ) -> Response:
-    """Return files of the job's output directory and of its copy of the code, as a tar archive."""
+    """Return files of the job's run directory and of its copy of the code, as a tar archive."""
     return StreamingResponse(service.fetch(id, path), media_type=TAR)
 
 

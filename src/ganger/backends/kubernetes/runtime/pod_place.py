@@ -33,6 +33,8 @@ from ganger.model.event import Evicted
 from ganger.model.job import Job
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration
 
+RUNS: Final = "runs"
+"""Name of the volume in which a job has its run directory."""
 STALE_AFTER_S: Final = 30.0
 """Time that the pods of a generation that is over may take to end by themselves."""
 INITIAL_BACKOFF_S: Final = 0.5
@@ -231,7 +233,11 @@ class PodPlace(RemotePlace):
         return WORK
 
     def complete(self, plan: LaunchPlan, job: Job) -> LaunchPlan:
-        return replace(plan, secrets=SECRETS if job.spec.secrets else None)
+        # What is in the pod ends with it, so a job may have a volume for what its runs write.
+        volume = next((volume.path for volume in job.spec.volumes if volume.name == RUNS), None)
+        run_directory = f"{WORK}/{RUNS}/{job.own_path}" if volume is None else f"{volume}/{job.own_path}"
+        environment = plan.environment | {"GANGER_RUN_DIR": run_directory}
+        return replace(plan, environment=environment, secrets=SECRETS if job.spec.secrets else None)
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
