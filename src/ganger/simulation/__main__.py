@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,8 +20,9 @@ from ganger.model.policy import ORDER
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.arguments.cluster_arguments import cluster_json
 from ganger.simulation.arguments.fault_arguments import faults_json
-from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
+from ganger.simulation.arguments.policy_arguments import order_and_score
 from ganger.simulation.arguments.run_arguments import trace_run_from
+from ganger.simulation.arguments.trace_queues import with_document
 from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.compare import compare
 from ganger.simulation.estimate_regret import regret_json
@@ -73,6 +73,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", default="", help="format of the trace; unset: detected by its first line")
     parser.add_argument("--policy", help="run: the queue order; unset: the default")
     parser.add_argument("--document", type=Path, action="append", default=[], help="a policy document, not --policy")
+    parser.add_argument("--map-queue", action="append", default=[], help="FROM=TO: queue of the trace, of the document")
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--cluster", type=Path, help="a file of nodes, instead of --nodes")
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
@@ -139,7 +140,7 @@ def single_run(arguments: argparse.Namespace, *readers: Reader) -> tuple[Record,
     run = trace_run_from(arguments, trace, policy)
     if arguments.document:
         (path,) = arguments.document
-        run = replace(run, document=read_document(path, run.nodes))
+        run = with_document(run, path, arguments.map_queue)
         policy = str(path)
     occupancy = occupancy_for(run)
     outcome = simulate_trace(run, occupancy.fold, *readers)

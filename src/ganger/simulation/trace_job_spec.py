@@ -6,14 +6,16 @@ of published simulators have it (Muri, Tiresias). CPUs and memory are divided in
 is spread in the same way by its CPUs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from ganger.model.cluster import Node
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Role
 from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.job_sections.retry_spec import Limits, Retry
+from ganger.model.queue import DEFAULT
 from ganger.simulation.cpu_layout import CpuLayouts
 from ganger.simulation.traces.trace import RecordedJob
 
@@ -31,22 +33,25 @@ class TraceJobBuilder:
     gpus_per_node: most GPUs of a node, by their type
     cpu_layouts: the spread of jobs without GPUs
     notice_ms: time that a job has to save its work before it is stopped
+    queues: by a queue of the trace, the one in which its jobs are; a queue that is not in it: the default queue
     """
 
     gpus_per_node: dict[str, int]
     cpu_layouts: CpuLayouts
     notice_ms: int = 0
+    queues: Mapping[str, str] = field(default_factory=dict)
     _specs: dict[tuple[object, ...], JobSpec] = field(default_factory=dict)
 
     def job(self, recorded: RecordedJob, limit_ms: int | None) -> Job:
         """Return the job as it is submitted."""
+        queue = self.queues.get(recorded.queue, DEFAULT)
         key = (
             *(recorded.gpus, recorded.gpu_milli, recorded.nodes, recorded.cpu_milli, recorded.memory_bytes),
-            *(recorded.gpu_types, recorded.max_gpus, recorded.priority, limit_ms),
+            *(recorded.gpu_types, recorded.max_gpus, recorded.priority, limit_ms, queue),
         )
         spec = self._specs.get(key)
         if spec is None:
-            spec = self._specs[key] = self._spec(recorded, limit_ms)
+            spec = self._specs[key] = self._spec(recorded, limit_ms, queue)
         return Job(id=recorded.name, user=tenant_of(recorded), spec=spec, origin=ORIGIN)
 
     def sizes(self, recorded: RecordedJob) -> range:
@@ -55,7 +60,7 @@ class TraceJobBuilder:
         most = nodes if rest or recorded.max_gpus is None else recorded.max_gpus // part
         return range(nodes, most + 1)
 
-    def _spec(self, recorded: RecordedJob, limit_ms: int | None) -> JobSpec:
+    def _spec(self, recorded: RecordedJob, limit_ms: int | None, queue: str) -> JobSpec:
         nodes, part, rest = self._layout(recorded)
         sizes = self.sizes(recorded)
         total = nodes * part + rest
@@ -75,6 +80,7 @@ class TraceJobBuilder:
 
         return JobSpec(
             run="recorded",
+            queue=queue,
             nodes=nodes,
             max_nodes=sizes[-1] if len(sizes) > 1 else None,
             nproc_per_node=1,
@@ -100,12 +106,14 @@ class TraceJobBuilder:
         return recorded.gpus // largest, largest, recorded.gpus % largest
 
 
-def job_builder_for(nodes: Sequence[Node], notice_ms: int = 0) -> TraceJobBuilder:
-    """Return a builder of jobs for these nodes, which get so much notice before they are stopped."""
+def job_builder_for(
+    nodes: Sequence[Node], notice_ms: int = 0, queues: Mapping[str, str] = MappingProxyType({})
+) -> TraceJobBuilder:
+    """Return a builder of jobs for these nodes and queues, which get so much notice before they are stopped."""
     gpus_per_node: dict[str, int] = {}
     for node in nodes:
         gpus_per_node[node.gpu_type] = max(node.gpus, gpus_per_node.get(node.gpu_type, 0))
-    return TraceJobBuilder(gpus_per_node, CpuLayouts(nodes), notice_ms)
+    return TraceJobBuilder(gpus_per_node, CpuLayouts(nodes), notice_ms, queues)
 
 
 def tenant_of(recorded: RecordedJob) -> str:

@@ -6,7 +6,7 @@ many nodes with its part each.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 from typing import Final
@@ -98,6 +98,7 @@ class TraceRun:
     estimates: of the durations, which are these limits
     prices: of an hour of a node, by the type of its GPUs
     speeds: of the types of GPU; None: jobs run equally long on all
+    queues: the queue of the document by that of the trace; without one all jobs are in the default queue
     """
 
     trace: Trace[RecordedJob]
@@ -110,6 +111,7 @@ class TraceRun:
     estimates: Estimates = RECORDED
     prices: Mapping[str, Fraction] | None = None
     speeds: GpuSpeeds | None = None
+    queues: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nodes_in_service(self) -> tuple[Node, ...]:
@@ -122,7 +124,7 @@ def simulate_trace(run: TraceRun, *readers: Reader) -> Outcome:
     trace = jobs_that_fit(run.trace, run.nodes, run.faults.spares)
     jobs = {job.name: job for job in trace.records if job.duration_ms is not None}
     speeds = job_speeds(run.speeds, jobs.values(), run.nodes)
-    builder = job_builder_for(run.nodes_in_service, run.overheads.notice_ms)
+    builder = job_builder_for(run.nodes_in_service, run.overheads.notice_ms, run.queues)
     curves = scaling_curves(run.speeds)
     speedups = {
         name: curves.speedup_by_nodes(job, builder.sizes(job)) for name, job in jobs.items() if job.max_gpus is not None

@@ -26,7 +26,7 @@ _OF_TRACES: Final = (
     "save",
 )
 """Options that need a trace: in a log nodes failed when they did."""
-_OF_WORKLOADS: Final = ("estimates", "load_scale", "elastic", "elastic_max", "throughputs", "recorded_on")
+_OF_WORKLOADS: Final = ("map_queue", "estimates", "load_scale", "elastic", "elastic_max", "throughputs", "recorded_on")
 """Options that need a trace: jobs of a log are replayed as they were."""
 _OPTIONS: Final = (
     click.argument("trace", metavar="[TRACE]", required=False, type=_FILE),
@@ -49,16 +49,25 @@ def source_options(command: Decorated) -> Decorated:
     return command
 
 
+_MAP_QUEUE: Final = click.option(
+    "--map-queue",
+    multiple=True,
+    metavar="FROM=TO",
+    help="Queue of the document for a queue of the trace; '*=TO' for all that it lacks. Jobs are in the queue of their"
+    " name otherwise.",
+)
+
+
 def document_option(command: Decorated) -> Decorated:
-    """Add the option for a policy document to a command."""
+    """Add the options for a policy document, and for the queues of a trace in it, to a command."""
     text = "Policy document, as for `ganger policy apply`, instead of --policy."
-    return click.option("--document", type=_FILE, metavar="FILE", help=text)(command)
+    return click.option("--document", type=_FILE, metavar="FILE", help=text)(_MAP_QUEUE(command))
 
 
 def documents_option(command: Decorated) -> Decorated:
-    """Add the repeatable option for policy documents to a command."""
+    """Add the repeatable option for policy documents, and that for queues, to a command."""
     text = "Policy document to compare, as for `ganger policy apply`; may be given several times."
-    return click.option("--document", type=_FILE, multiple=True, metavar="FILE", help=text)(command)
+    return click.option("--document", type=_FILE, multiple=True, metavar="FILE", help=text)(_MAP_QUEUE(command))
 
 
 def check_options(options: dict[str, Any], command: str) -> dict[str, Any]:
@@ -87,7 +96,11 @@ def check_options(options: dict[str, Any], command: str) -> dict[str, Any]:
 
 
 def check_document(options: dict[str, Any]) -> None:
-    """Raise Problem if there is both a queue order and a document, which has one."""
+    """Raise Problem if there is both a queue order and a document, which has one, or a queue without a document."""
+    if options.get("map_queue") and not options.get("document"):
+        raise Problem(
+            "--map-queue needs --document, which has the queues", "--document policy.yaml --map-queue vc1=research"
+        )
     if options.get("policy") and options.get("document"):
         raise Problem("--policy and --document cannot be combined", "put the order into the document: order: NAME")
 

@@ -7,7 +7,6 @@ While runs last, a JSON object is printed on a line of its own whenever one of t
 import argparse
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +16,9 @@ from ganger.model.policy import ORDER
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.arguments.cluster_arguments import cluster_json
 from ganger.simulation.arguments.estimate_arguments import estimates_from
-from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
+from ganger.simulation.arguments.policy_arguments import order_and_score
 from ganger.simulation.arguments.run_arguments import trace_run_from
+from ganger.simulation.arguments.trace_queues import with_document
 from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.common_jobs import with_common_figures
 from ganger.simulation.compare.contender import JOBS, TraceContender, run_trace_contender
@@ -67,9 +67,8 @@ def _compare_on_trace(arguments: argparse.Namespace) -> Record:
     ]
     nodes = contenders[0].run.nodes
     for path in arguments.document:
-        document = read_document(path, nodes)
         for seed in range(arguments.seeds) if is_input_drawn and arguments.seeds > 1 else (None,):
-            run = replace(trace_run_from(arguments, trace, ORDER, seed or 0), document=document)
+            run = with_document(trace_run_from(arguments, trace, ORDER, seed or 0), path, arguments.map_queue)
             with_jobs = arguments.jobs_out is not None
             contenders.append(TraceContender(policy=str(path), seed=seed, run=run, with_jobs=with_jobs))
     runs, failures = _run_all(run_trace_contender, contenders)

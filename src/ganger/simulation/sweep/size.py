@@ -7,13 +7,13 @@ does not end, or that cannot hold a job which more nodes could, does not keep an
 
 import argparse
 import math
-from dataclasses import replace
 
 from ganger.model.policy import ORDER
 from ganger.simulation.arguments.argument_error import InvalidArgument
 from ganger.simulation.arguments.cluster_arguments import check_cpus, equal_nodes
-from ganger.simulation.arguments.policy_arguments import order_and_score, read_document
+from ganger.simulation.arguments.policy_arguments import order_and_score
 from ganger.simulation.arguments.run_arguments import trace_run_from
+from ganger.simulation.arguments.trace_queues import with_document
 from ganger.simulation.arguments.workload_arguments import read_workload
 from ganger.simulation.compare.progress import print_json
 from ganger.simulation.json_output import Record, findings_json, source_json
@@ -94,7 +94,7 @@ class _Sizes:
         arguments = argparse.Namespace(**{**vars(self._arguments), "nodes": nodes})
         run = trace_run_from(arguments, self.trace, arguments.policy)
         for path in arguments.document:
-            run = replace(run, document=read_document(path, run.nodes))
+            run = with_document(run, path, arguments.map_queue)
         return run
 
     def _fitting(self, nodes: int) -> tuple[RecordedJob, ...]:
