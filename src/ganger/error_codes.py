@@ -82,6 +82,7 @@ CODES: Final[dict[str, Code]] = {
     "is_element": Code(409, "the request applies to a whole array, not to an element"),
     "bad_scale": Code(409, "the job cannot have that number of nodes"),
     "no_checkpoint": Code(409, "the job has no checkpoint to return to, or to begin from"),
+    "has_checkpoints": Code(409, "the job's checkpoints are in its copy of the code, and would be deleted with it"),
     "directory_in_use": Code(409, "a live job saves its checkpoints in that directory"),
     "not_elastic": Code(409, "the job has one size, and only a job with a range of nodes can be scaled"),
     # an invalid or impossible job

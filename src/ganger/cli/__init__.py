@@ -82,8 +82,11 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "Create a new job from an existing one, as it is or with changes.",
         ),
         "diff": ("jobs.diff", "Show the differences between two jobs: spec, code, outcome."),
-        "delete": ("jobs.list_and_stop", "Delete ended jobs and their logs."),
-        "prune": ("admin.prune", "Delete old ended jobs with their records, logs and copies of code."),
+        "delete": (
+            "jobs.list_and_stop",
+            "Delete ended jobs, their logs, their run directories and their copies of code.",
+        ),
+        "prune": ("admin.prune", "Delete old ended jobs with their records, logs, run directories and copies of code."),
         "init": ("jobs.init_command", "Create a job.yaml from a template."),
         "explain-spec": ("jobs.explain_spec", "Explain a key of the job file: its meaning, format and default."),
     },

@@ -193,9 +193,12 @@ class Client(NodeOperations):
         """Create a new job from another: its spec with `overrides` over it, and the `secrets` that these name."""
         return self._again(id, "clone", {"overrides": overrides, "secrets": dict(secrets or {})})
 
-    def delete(self, id: str) -> None:
-        """Remove an ended job from the listings, and its files from the disk."""
-        self._ask("DELETE", f"/jobs/{quoted(id)}")
+    def delete(self, id: str, *, checkpoints: bool = False) -> None:
+        """Remove an ended job from the listings, and its files from the disk.
+
+        checkpoints: also those in its copy of the code, with which it is refused otherwise.
+        """
+        self._ask("DELETE", f"/jobs/{quoted(id)}", checkpoints=checkpoints or None)
 
     def explain(self, id: str) -> Record:
         """Return why a job is pending, its reserved start, and what would start it now."""

@@ -47,6 +47,7 @@ from ganger.engine.submit.build import Submission
 from ganger.engine.submit.feasibility import check_rollback, scaled_nodes
 from ganger.engine.submit.quota_check import check_priority
 from ganger.engine.submit.received_code import ReceivedCode
+from ganger.engine.submit.resume_from import count_in_copy
 from ganger.engine.submit.secret_store import SecretStore
 from ganger.engine.submit.submit_service import SubmitService
 from ganger.error_codes import CODES
@@ -64,6 +65,7 @@ from ganger.model.event import (
     SuspendRequested,
 )
 from ganger.model.job import ENDED, GangState, shell_quoted_id, split_element_id
+from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.views.incident_views import Incident
 from ganger.model.views.service_views import (
     DryRun,
@@ -134,7 +136,7 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         self.secrets = SecretStore(home.secrets)
         self.received_code = ReceivedCode(home.code)
         self.live_usage = LiveUsage(loop.view, backend, self._live_id)
-        self._views = JobViews(loop, log, backend, self._histories, self.live_usage)
+        self._views = JobViews(loop, log, backend, self._histories, self.live_usage, home)
         self.telemetry = TelemetryService(loop.view, loop.now_ms, self._live_id)
         self._tokens = Tokens(home.tokens)
 
@@ -276,9 +278,21 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         """Change a job's labels, as a merge patch, and, unless None, its notes: also after its end."""
         self._loop.ask(Described(gang=_whole_job(self.find(text)), labels=dict(labels), notes=notes, by=self._user))
 
-    def delete(self, text: str) -> None:
-        """Remove an ended job from the listings, and its files from the disk. Raise RequestError (still_live, 409)."""
-        self._loop.ask(Deleted(gang=_whole_job(self._ended_id(text)), by=self._user))
+    def delete(self, text: str, *, checkpoints: bool = False) -> None:
+        """Remove an ended job from the listings, and its files from the disk, with its checkpoints only if asked to.
+
+        Raise RequestError (still_live, has_checkpoints; 409).
+        """
+        name = _whole_job(self._ended_id(text))
+        job = stored_job(self._log, name)[3]
+        saved = 0 if checkpoints else count_in_copy(job, self._home)
+        if saved:
+            noun, typed = "checkpoint" if saved == 1 else "checkpoints", shell_quoted_id(name)
+            detail = f"{name} has {saved} {noun} in its copy of the code, which is deleted with it"
+            folder = (job.spec.checkpoint or Checkpoint()).dir
+            remedy = f"ganger fetch {typed} {folder}, then: ganger delete --checkpoints {typed}"
+            raise RequestError("has_checkpoints", detail, remedy, 409)
+        self._loop.ask(Deleted(gang=name, by=self._user))
 
     def elements(self, text: str, *, states: Sequence[str], limit: int, cursor: str | None) -> Page:
         """Return a page of an array's elements, by index, as plain dicts. Raise RequestError (not_an_array, 409)."""

@@ -264,9 +264,12 @@ class Verbs:
         overrides = plain(spec_of(fields))
         return await self._again(id, "clone", {"overrides": overrides, "secrets": secret_values(overrides, os.environ)})
 
-    async def delete(self, id: str) -> None:
-        """Remove an ended job from the listings, and its files from the disk."""
-        await self._ask("DELETE", f"/jobs/{quoted(id)}")
+    async def delete(self, id: str, *, checkpoints: bool = False) -> None:
+        """Remove an ended job from the listings, and its files from the disk.
+
+        checkpoints: also those in its copy of the code, with which it is refused otherwise.
+        """
+        await self._ask("DELETE", f"/jobs/{quoted(id)}" + query_of({"checkpoints": checkpoints or None}))
 
     async def result(self, id: str, timeout_s: float | None = None) -> Any:
         """Wait for a job, and return what rank 0 of a task returned; None for a job that is a command.

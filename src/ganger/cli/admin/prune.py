@@ -17,6 +17,7 @@ from ganger.model.units import parse_duration_ms
 Record = dict[str, Any]
 
 PAGE: Final = 1000
+MAX_NAMED: Final = 5
 _COLUMNS: Final = (Column("JOB"), Column("STATE", state=True), Column("ENDED", right=True), Column("NOTE", cut=True))
 _ALREADY_GONE: Final = ("no_such_job", "still_live")
 """Errors of a job that was deleted or retried meanwhile."""
@@ -32,13 +33,16 @@ _ALREADY_GONE: Final = ("no_such_job", "still_live")
 @click.option(
     "--state", "states", type=STATES, multiple=True, help="Only jobs in these states, such as failed,stopped or F,CA."
 )
+@click.option("--checkpoints", is_flag=True, help="Also jobs that have checkpoints in their copies of the code.")
 @click.option("--dry-run", is_flag=True, help="List what would be deleted without deleting it.")
 @output_option
-def prune_command(older_than: str, states: tuple[tuple[GangState, ...], ...], dry_run: bool, output: str) -> int:
-    """Delete old ended jobs with their records, logs and copies of code.
+def prune_command(
+    older_than: str, states: tuple[tuple[GangState, ...], ...], checkpoints: bool, dry_run: bool, output: str
+) -> int:
+    """Delete old ended jobs with their records, logs, run directories and copies of code.
 
     Live jobs are never deleted. A job with `code:` ran in its own copy of the code: files that it wrote there are
-    deleted too.
+    deleted too. One that has checkpoints there is kept, unless --checkpoints is given.
     """
     selected = tuple(dict.fromkeys(state for option in states for state in option)) or ENDED
     live = [state for state in selected if state not in ENDED]
@@ -47,16 +51,28 @@ def prune_command(older_than: str, states: tuple[tuple[GangState, ...], ...], dr
     now_ms = current_time_ms()
     client = connect()
     rows = _ended_before(client, now_ms - parse_duration_ms(older_than), selected)
-    if not dry_run:
-        rows = [row for row in rows if _delete(client, row["id"])]
+    kept: list[str] = []
+    if dry_run and not checkpoints:
+        kept = [row["id"] for row in rows if client.job(row["id"])["checkpoints_in_copy"]]
+    elif not dry_run:
+        rows = [row for row in rows if _delete(client, row["id"], kept, checkpoints=checkpoints)]
+    rows = [row for row in rows if row["id"] not in kept]
     if dry_run or output == "json":
         empty = f"no job ended longer than {older_than} ago"
         show_rows(_COLUMNS, rows, lambda row: _cells(row, now_ms), empty, output)
+        _tell_kept(kept)
         return 0
     for row in rows:
         show(f"deleted {shell_quote(row['id'])}")
     say(f"{count(len(rows), 'job')} that ended longer than {older_than} ago")
+    _tell_kept(kept)
     return 0
+
+
+def _tell_kept(jobs: list[str]) -> None:
+    if jobs:
+        names = ", ".join(map(shell_quote, jobs[:MAX_NAMED])) + (", ..." if len(jobs) > MAX_NAMED else "")
+        say(f"{count(len(jobs), 'job')} kept, for checkpoints in the copy of the code: {names}; next: --checkpoints")
 
 
 def _ended_before(client: Client, before_ms: int, states: tuple[GangState, ...]) -> list[Record]:
@@ -71,12 +87,14 @@ def _ended_before(client: Client, before_ms: int, states: tuple[GangState, ...])
             return rows[::-1]
 
 
-def _delete(client: Client, id: str) -> bool:
-    """Delete a job and return True, or False if it is already gone."""
+def _delete(client: Client, id: str, kept: list[str], *, checkpoints: bool) -> bool:
+    """Delete a job and return True; False if it is already gone, or goes to those that are `kept`."""
     try:
-        client.delete(id)
+        client.delete(id, checkpoints=checkpoints)
     except ClientError as error:
-        if error.code not in _ALREADY_GONE:
+        if error.code == "has_checkpoints":
+            kept.append(id)
+        elif error.code not in _ALREADY_GONE:
             raise
         return False
     return True

@@ -143,17 +143,19 @@ def stop_command(jobs: tuple[str, ...], output: str) -> int:
 
 @click.command("delete")
 @ended_jobs_argument
+@click.option("--checkpoints", is_flag=True, help="Also jobs that have checkpoints in their copies of the code.")
 @output_option
-def delete_command(jobs: tuple[str, ...], output: str) -> int:
-    """Delete ended jobs and their logs.
+def delete_command(jobs: tuple[str, ...], checkpoints: bool, output: str) -> int:
+    """Delete ended jobs, their logs, their run directories and their copies of code.
 
-    A live job is refused: stop it first.
+    A live job is refused: stop it first. So is one that ran in its own copy of the code and saved checkpoints there,
+    without --checkpoints: they are deleted with the copy. Checkpoints elsewhere stay.
     """
     client = connect()
 
     def delete(job: str) -> Record:
         row: Record = client.job(job)["row"]
-        client.delete(row["id"])
+        client.delete(row["id"], checkpoints=checkpoints)
         return {"row": row}
 
     return for_each(jobs, delete, lambda row: show(f"deleted {shell_quote(row['id'])}"), output)

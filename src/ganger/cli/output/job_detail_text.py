@@ -76,8 +76,7 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         signal = f", notice by {checkpoint['signal']}" if checkpoint["signal"] else ""
         peer = "another node and to " if checkpoint["peer"] else ""
         local = f"{checkpoint['local']} on the node, copied to {peer}" if checkpoint["local"] else ""
-        own = "" if checkpoint["in_place"] else f"/{job['row']['array'] or job['row']['id']}"
-        saving = f"{local}{checkpoint['dir']}{own}{interval}, {grace} grace period{signal}"
+        saving = f"{local}{job['checkpoint_directory'] or checkpoint['dir']}{interval}, {grace} grace period{signal}"
         yield "checkpoints", f"{saving}{_retention(checkpoint)}"
     yield "begins from", job["resumes"]
     if spec["retry"]["max"] is not None:

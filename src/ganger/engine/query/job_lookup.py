@@ -15,11 +15,13 @@ from ganger.engine.query.listing_rows import pending_reason
 from ganger.engine.query.live_usage import LiveUsage
 from ganger.engine.query.time_report import report
 from ganger.engine.submit.quota_check import nearest
+from ganger.engine.submit.resume_from import count_in_copy, run_directory
 from ganger.errors import RequestError
 from ganger.model.job import ENDED, GangState, Job, split_element_id
 from ganger.model.job_sections.checkpoint_spec import AUTO
 from ganger.model.views.service_views import JobRow, JobView, Ledger, SavesView
 from ganger.ports import Backend, JobFilter
+from ganger.settings import Home
 
 _LIST_COMMAND: Final = "ganger ls"
 MAX_EARLIER: Final = 8
@@ -54,10 +56,10 @@ class JobViews:
     """The jobs of one server in full. Safe from any thread."""
 
     def __init__(
-        self, loop: Loop, log: EventLog, backend: Backend, histories: JobHistories, live_usage: LiveUsage
+        self, loop: Loop, log: EventLog, backend: Backend, histories: JobHistories, live_usage: LiveUsage, home: Home
     ) -> None:
         self._loop, self._log, self._backend, self._histories = loop, log, backend, histories
-        self._live_usage = live_usage
+        self._live_usage, self._home = live_usage, home
 
     def job(self, name: str, *, is_administrator: bool) -> JobView:
         """Return a job by id; the caller's rights decide what is advised."""
@@ -94,6 +96,8 @@ class JobViews:
             saves=saves,
             idle=idle,
             resumes=resumption_text(self._log, job),
+            checkpoint_directory=job.checkpoint_directory(run_directory(job, self._home)),
+            checkpoints_in_copy=count_in_copy(job, self._home) if row.state in ENDED else 0,
         )
 
 

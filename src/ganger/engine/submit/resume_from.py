@@ -6,6 +6,7 @@ that it finds. Only `resume_from` leads into that of another job, and only `in_p
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from ganger.core.state.gang import Gang
@@ -19,10 +20,22 @@ MAX_SOURCES: Final = 8
 
 
 def run_directory(job: Job, home: Home) -> str:
-    """Return where a job of this machine runs: in its copy of the code, or in the directory of its user."""
-    if job.spec.code is None:
+    """Return where a job runs: in its copy of the code, or in the directory of its user, or of its pods."""
+    if job.spec.code is None or job.uid:
         return job.origin.directory
     return str(home.jobs / (job.array or job.id) / "code")
+
+
+def count_in_copy(job: Job, home: Home) -> int:
+    """Return how many checkpoints are in a job's copy of its code, which is deleted with the job."""
+    if job.spec.code is None:
+        return 0
+    directory = Path(job.checkpoint_directory(run_directory(job, home)))
+    if not directory.is_relative_to(home.jobs):
+        return 0
+    is_array = job.spec.array is not None and job.index is None
+    visible = "[!.]*"
+    return sum(1 for _ in directory.glob(f"{visible}/{visible}" if is_array else visible))
 
 
 def sources_of(spec: JobSpec, source: Job, step: int | None, directory: str) -> tuple[ResumeSource, ...]:

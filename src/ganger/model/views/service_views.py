@@ -198,6 +198,8 @@ class JobView:
         saves: Of a job with a checkpoint section until it ends: its saves, or of the newest job of its name before it.
         idle: While it is idle, and was warned of what follows.
         resumes: The checkpoint of another job from which it begins: step 19 of bert-7f3; empty for none.
+        checkpoint_directory: Where it saves, absolute; empty if only its pods know.
+        checkpoints_in_copy: How many are in its copy of the code, which is deleted with the job.
     """
 
     row: JobRow
@@ -216,6 +218,8 @@ class JobView:
     saves: SavesView | None = None
     idle: IdleNow | None = None
     resumes: str = ""
+    checkpoint_directory: str = ""
+    checkpoints_in_copy: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,9 +213,12 @@ async def patch_job(
     response_class=Response,
     responses=response_docs({}, 204, "It is deleted", *CHANGE_STATUSES, 404),
 )
-async def delete_job(request: Request, service: ServiceParam, id: str) -> Response:
-    """Remove an ended job from the listings, and its files from the disk."""
-    await run_change(request, lambda: service.delete(id))
+async def delete_job(request: Request, service: ServiceParam, id: str, checkpoints: bool = False) -> Response:
+    """Remove an ended job from the listings, and its files from the disk.
+
+    One that has checkpoints in its copy of the code is refused, unless `checkpoints` is true.
+    """
+    await run_change(request, lambda: service.delete(id, checkpoints=checkpoints))
     return Response(status_code=204)
 
 
