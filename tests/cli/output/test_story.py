@@ -38,6 +38,11 @@ def test_progress_shows_only_what_is_reported() -> None:
     assert Progress().text(reported(7)) == "step 7"
     assert Progress().text(reported(7, loss=2.34567)) == "step 7  loss 2.346"
     assert Progress().text(reported(7, loss="NaN")) == "step 7"
+    assert (
+        Progress().text(reported(7, acc=0.5, lr=1e-4, loss=None, total_steps=9))
+        == "step 7/9  loss NaN  acc 0.5  lr 0.0001"
+    )
+    assert Progress().text(reported(7, a=1, b=2, c=3, d=4, e=5)) == "step 7  a 1  b 2  c 3  d 4"
 
 
 @pytest.mark.parametrize("name", ["total_steps", "steps"])

@@ -309,6 +309,10 @@ def cost_lines(ledger: Record) -> list[str]:
     return lines
 
 
+MAX_METRICS: Final = 4
+"""Metrics of a report in a line: as many have room beside step, rate and remaining time in 80 columns."""
+
+
 class Progress:
     """Formats the progress of a job; steps per second come from its reports."""
 
@@ -316,7 +320,7 @@ class Progress:
         self._samples: deque[tuple[int, int]] = deque()
 
     def text(self, job: Record) -> str:
-        """Return `step 120/400  loss 2.31  4.1 steps/s  ETA 1m 08s`, as far as the job reports it."""
+        """Return `step 120/400  loss 2.31  acc 0.61  4.1 steps/s  ETA 1m 08s`, as far as the job reports it."""
         report = job["progress"] or {}
         if report.get("step") is None:
             nodes = ", ".join(job["row"]["nodes"])
@@ -325,8 +329,14 @@ class Progress:
         total = metrics.get("total_steps") or metrics.get("steps")
         step = report["step"]
         parts = [f"step {step}" + (f"/{total:g}" if total else "")]
-        if isinstance(loss := metrics.get("loss"), int | float):
-            parts.append(f"loss {loss:.4g}")
+        # The loss first, then the others as the script names them. None stands for a number that is not finite.
+        numbers = {name: value for name, value in metrics.items() if value is None or isinstance(value, int | float)}
+        names = sorted(
+            numbers.keys() - {"total_steps", "steps"}, key=lambda name: (name != "loss", [*numbers].index(name))
+        )
+        for name in names[:MAX_METRICS]:
+            value = numbers[name]
+            parts.append(f"{name} {'NaN' if value is None else format(value, '.4g')}")
         if rate := self._steps_per_s(report["t"], step):
             parts.append(f"{rate:.3g} steps/s")
             if total and total > step:
