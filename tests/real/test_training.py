@@ -47,7 +47,7 @@ def losses(cluster: Cluster, job: str) -> dict[int, float]:
 def train(cluster: Cluster, python: str, name: str, *, warm: bool = False) -> str:
     shutil.copy(ROOT / "examples" / "train.py", cluster.folder)
     command = [python, "train.py", "--steps", str(STEPS), "--checkpoint-steps", "20"]
-    shape = {"framework": "torch", "nodes": 2, "nproc_per_node": 2, "checkpoint": {"dir": f"checkpoints-{name}"}}
+    shape = {"framework": "torch", "nodes": 2, "nproc_per_node": 2, "checkpoint": {}}
     return cluster.submit(name, *command, **shape, warm=warm)
 
 
@@ -83,17 +83,17 @@ def test_fsdp_ranks_save_their_shards_together_and_come_back_to_the_same_losses(
     shutil.copy(ROOT / "examples" / "train_fsdp.py", cluster.folder)
     command = [torch_python, "train_fsdp.py", "--steps", "40", "--checkpoint-steps", "5"]
     shape = {"framework": "fsdp", "nodes": 2, "nproc_per_node": 2}
-    job = cluster.submit("killed", *command, **shape, checkpoint={"dir": "checkpoints-killed"})
+    job = cluster.submit("killed", *command, **shape, checkpoint={})
     until(lambda: (cluster.client.job(job)["checkpoint_step"] or 0) >= 9, "the second checkpoint")
     os.kill(pids(cluster, job)[3], signal.SIGKILL)
     until(lambda: cluster.ended(job), "the end of the job")
     view = cluster.client.job(job)
     assert (view["row"]["state"], view["row"]["generation"]) == ("succeeded", 2)
     assert view["attempts"][1]["resumed_step"] >= 9
-    shards = sorted(path.name for path in (cluster.folder / "checkpoints-killed" / "step-000000039").glob("*.distcp"))
+    shards = sorted(path.name for path in (cluster.folder / "checkpoints" / job / "step-000000039").glob("*.distcp"))
     assert shards == [f"__{rank}_0.distcp" for rank in range(4)]
 
-    undisturbed = cluster.submit("undisturbed", *command, **shape, checkpoint={"dir": "checkpoints-undisturbed"})
+    undisturbed = cluster.submit("undisturbed", *command, **shape, checkpoint={})
     until(lambda: cluster.ended(undisturbed), "the end of the undisturbed job")
     survived, expected = losses(cluster, job), losses(cluster, undisturbed)
     assert sorted(survived) == sorted(expected) == list(range(40))
