@@ -3,7 +3,8 @@
 20 gangs of four ranks on two virtual nodes for each way, some of them at the same time: stopped by SIGSTOP, blocked in
 the kernel (state D), dead behind a living shell; in a dead loop, blocked in Python, blocked in a gang that reports
 nothing and has worked for more than a minute. The first three must be detected within 3 steps and 2 s, by the step time
-of the rank's own reports; the others within 30 s or 1.5 times the longest pause of its reports, or of its lines.
+of the rank's own reports; the others within 30 s or 1.5 times the longest pause of its reports, or of its lines: a rank
+that does nothing while the others wait by itself, a dead loop and a gang that reports nothing by `limits.hang_time`.
 GANGER_BENCH_RUNS sets another number of gangs.
 """
 
@@ -44,6 +45,8 @@ COST_S = 20.0
 CPU_BAR_PERCENT = 2.0
 WAYS = {"stop": True, "block": True, "die": True, "loop": False, "wait": False, "quiet": False}
 """Ways to hang, and whether each shows in the state of the processes."""
+HANG_TIME_S = {"loop": 27, "quiet": 15}
+"""`limits.hang_time` of the ways that nothing else ends so soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ def _detect(environment: dict[str, str], parent: Path, way: str, number: int, ra
     folder = parent / f"{way}-{number}"
     client = Client(home_of(environment))
     line = f"{LINE} {folder} {PAUSE_S}" + (" quiet" if way == "quiet" else "")
-    job = _submit(environment, folder, ["sh", "-c", f"{line}; sleep 100000"] if way == "die" else line.split())
+    command = ["sh", "-c", f"{line}; sleep 100000"] if way == "die" else line.split()
+    job = _submit(environment, folder, command, HANG_TIME_S.get(way))
     times_of = _line_times if way == "quiet" else _times
     _until(lambda: times_of(environment, job, 0), "it steps")
     time.sleep(WORK_BEFORE_S if way == "quiet" else STEPS_BEFORE_S)
@@ -110,10 +114,20 @@ def _detect(environment: dict[str, str], parent: Path, way: str, number: int, ra
     return Detection(way, failed["at_ms"] / 1000 - did_s, bar_s, is_right, detail)
 
 
-def _submit(environment: dict[str, str], folder: Path, command: list[str]) -> str:
+def _submit(environment: dict[str, str], folder: Path, command: list[str], hang_time_s: int | None = None) -> str:
     folder.mkdir()
-    flags = ["--name", folder.name, "--nodes", "2", "--nproc-per-node", "2", "--cpu", "2", "--retry", "0"]
-    return ganger(environment, "submit", *flags, "--", *command).strip()
+    limits = {} if hang_time_s is None else {"limits": {"hang_time": hang_time_s}}
+    job = {
+        "name": folder.name,
+        "nodes": 2,
+        "nproc_per_node": 2,
+        "resources": {"cpu": 2},
+        "retry": {"max": 0},
+        "run": command,
+    }
+    path = folder / "job.yaml"
+    path.write_text(json.dumps(job | limits))
+    return ganger(environment, "submit", "-f", str(path)).strip()
 
 
 def _failed(client: Client, job: str) -> dict[str, Any] | None:

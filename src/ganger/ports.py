@@ -93,6 +93,7 @@ class LaunchPlan:
     agent_address, agent_token: where the agent listens, and the token it expects.
     secrets: path of a JSON file with more variables, or of a directory with a file for each.
     log_bytes: maximum size of the log of one process (0: unlimited).
+    pauses: what earlier attempts have learned of the job's pauses (`launcher.health.hang_detection.Pauses`).
     inherits: whether the launcher's variables are the defaults for these, as those of a container's image must be.
     """
 
@@ -116,6 +117,7 @@ class LaunchPlan:
     agent_token: str = ""
     secrets: str | None = None
     log_bytes: int = 0
+    pauses: dict[str, Any] = field(default_factory=dict)
     inherits: bool = False
     v: int = 1
 

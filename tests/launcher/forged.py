@@ -54,6 +54,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "unwritten_since_ms": 5,
         "usual_gap_ms": 6,
         "ranks_lost_since_ms": None,
+        "pauses": {"longest_s": {"eval": 61.5}, "suspected_s": 54.0, "stuck_step": 3},
     },
     "stacks_taken": {
         "ranks": {

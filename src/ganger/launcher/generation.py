@@ -295,7 +295,7 @@ class Generation:
 
             now = time.monotonic()
             ignored = frozenset(plan.rank for plan in self._plan.ranks if plan.is_ignored)
-            self._monitor = Monitor(self._directory, self._sender, ignored, now)
+            self._monitor = Monitor(self._directory, self._sender, ignored, self._plan.pauses, now)
             readers: list[Reader] = [self._resumption.report_received, self._losses.report_received]
             readers += [] if self._copier is None else [self._copier.report_received]
             self._reports = Reports(self._directory, self._sender, self._monitor, readers, now)

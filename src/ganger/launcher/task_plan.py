@@ -79,6 +79,7 @@ class Plan:
         preflight = _field(value, "preflight", dict, default=None)
         self.preflight = None if preflight is None else PreflightPlan(preflight)
         self.inherits: bool = _field(value, "inherits", bool, default=False)
+        self.pauses: dict[str, Any] = _field(value, "pauses", dict, default={})
         self.log_bytes: int = _field(value, "log_bytes", int, default=0)
         self._check()
 

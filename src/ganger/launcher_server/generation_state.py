@@ -6,7 +6,7 @@ Lives on the event loop and is lost with the server: everything durable is in th
 import asyncio
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Coordinator
 from ganger.launcher_server.health.loss_watch import LossWatch
@@ -48,8 +48,10 @@ class Generation:
     stages: by node, the stage with which it is ready, and the port of its agent
     stall_reports: newest stall report of each node
     stack_request: set while the nodes are asked for stacks
-    stack_samples: where its ranks stand, of a gang that reports nothing and writes nothing
-    judgement_timer: fires when it is judged again
+    stack_samples: where its ranks stand, of a gang that makes no step, or reports nothing and writes nothing
+    judgement_timer: fires when the next sample is due
+    pauses: what this and earlier generations have learned of the job's pauses: it belongs to the job, since each
+        attempt may run on other nodes; lost with the server, which learns it again from running launchers
     quiet_since_ms: start of the silence reported last
     paces: step times and work of the ranks
     loss_watch: what it has learned from the node that reports the loss, loss_node; None before that
@@ -77,6 +79,7 @@ class Generation:
     stack_samples: StackSamples | None = None
     judgement_timer: asyncio.TimerHandle | None = None
     quiet_since_ms: int | None = None
+    pauses: dict[str, Any] = field(default_factory=dict)
     paces: StepPaces = field(default_factory=StepPaces)
     loss_watch: LossWatch | None = None
     loss_node: str = ""

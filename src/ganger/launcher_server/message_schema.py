@@ -15,6 +15,8 @@ MOST: Final = (1 << 53) - 1
 """The largest integer that every JSON reader accepts unchanged; SQLite accepts more."""
 MAX_RANKS: Final = 1_000_000
 REASON_CHARACTERS: Final = 300
+MAX_PAUSE_S: Final = 10_000_000
+"""Longer pauses are invalid, to launchers too."""
 
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 RankKey = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,5})$")]
@@ -211,6 +213,17 @@ class _CheckpointCounts(_OfGeneration):
     schedule: _Schedule
 
 
+class _Pauses(_Checked):
+    """What the launcher has learned of the job's pauses: the longest by phase, and a silence that may be one."""
+
+    longest_s: Annotated[
+        dict[Annotated[str, StringConstraints(max_length=200)], Annotated[float, Field(ge=0, le=MAX_PAUSE_S)]],
+        Field(max_length=64),
+    ] = {}
+    suspected_s: Annotated[float, Field(ge=0, le=MAX_PAUSE_S)] = 0.0
+    stuck_step: Step = -1
+
+
 class _StallReport(_OfGeneration):
     type: Literal["stall_report"]
     has_run: bool
@@ -221,6 +234,7 @@ class _StallReport(_OfGeneration):
     unwritten_since_ms: TimeMs | None = None
     usual_gap_ms: Count | None = None
     ranks_lost_since_ms: TimeMs | None
+    pauses: _Pauses = _Pauses()
 
 
 class _StacksTaken(_OfGeneration):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ganger.launcher.health.hang_detection import (
+    CONFIRM_S,
     FIRST_PHASE_S,
     QUIET_S,
     SILENT_S,
@@ -58,7 +59,8 @@ class Picture:
         return kind
 
     def is_silent(self, after_s: float) -> bool:
-        return silent_since([self.rank], self.pauses, self.now_s + after_s + 0.001) is not None
+        """Return whether silence is known in time for the server to judge it after so many seconds."""
+        return silent_since([self.rank], self.pauses, self.now_s + after_s - CONFIRM_S + 0.001) is not None
 
 
 @pytest.mark.parametrize(
@@ -134,11 +136,11 @@ def test_patience_grows_with_the_longest_pause_and_lasts_into_the_next_generatio
 
 def test_patience_is_doubled_until_the_ranks_are_past_the_silent_step() -> None:
     picture = Picture()
-    picture.pauses.double_patience(picture.rank.step)
+    picture.pauses.double_patience(picture.rank.step, SILENT_S)
     again = Picture(steps=20, known=picture.pauses.to_json())
     assert not again.is_silent(2 * SILENT_S - 1)
     assert again.is_silent(2 * SILENT_S)
-    again.pauses.double_patience(again.rank.step)
+    again.pauses.double_patience(again.rank.step, 2 * SILENT_S)
     assert not Picture(steps=20, known=again.pauses.to_json()).is_silent(4 * SILENT_S - 1)
     assert Picture(steps=30, known=picture.pauses.to_json()).is_silent(2 * SILENT_S)
     assert Picture(steps=31, known=picture.pauses.to_json()).is_silent(SILENT_S)
@@ -277,6 +279,8 @@ def test_rank_of_ganger_takes_precedence() -> None:
     assert rank_in(b"\0MYRANK=2\0RANK=x\0") is None
 
 
-@pytest.mark.parametrize("known", [{}, {"longest_s": 3, "factor": "x"}, {"longest_s": {"": "long"}, "factor": -1}])
+@pytest.mark.parametrize(
+    "known", [{}, {"longest_s": 3, "suspected_s": "x"}, {"longest_s": {"": "long"}, "suspected_s": -1}]
+)
 def test_invalid_saved_pauses_are_ignored(known: dict[str, Any]) -> None:
     assert Pauses(known).patience_s(None) == SILENT_S

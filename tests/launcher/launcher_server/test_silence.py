@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ganger.launcher.health.hang_detection import CONFIRM_S, SILENT_S
 from ganger.launcher_server.generation_state import Generation, new_generation
 from ganger.launcher_server.health import fail_hanging_gang
 from ganger.launcher_server.health.fail_hanging_gang import HangDetector
@@ -18,7 +19,8 @@ from ganger.model.job_sections.retry_spec import Limits
 REDUCES = ("all_reduce (/lib/torch/distributed/distributed_c10d.py:3157)", "<module> (train.py:9)")
 SERVES = ("select (/lib/python3.13/selectors.py:452)", "<module> (serve.py:2)")
 MINUTE_MS = 60_000
-
+PATIENCE_S = SILENT_S - CONFIRM_S
+"""Launchers report the silence of ranks that report steps after so long."""
 
 LOADS = ("load (/home/me/data.py:10)", "<module> (/home/me/train.py:2)")
 SPINS = ("<module> (/home/me/train.py:31)",)
@@ -40,6 +42,7 @@ class Watch:
         self.failures: list[Failed] = []
         self.quiet: list[Quiet] = []
         self.stacks = 0
+        self.has_reports = False
         loop: Any = self
         self.detector = HangDetector(loop, loop, self._take_stacks, self._fail, self.quiet.append)
         spec = JobSpec(run="x", nodes=len(frames), limits=Limits(hang_time_ms=hang_time_ms))
@@ -69,14 +72,17 @@ class Watch:
         message = {name: None if ago is None else now_ms - int(ago * MINUTE_MS) for name, ago in times.items()}
         usual = minutes_ago.get("usual")
         message |= {"usual_gap_ms": None if usual is None else int(usual * MINUTE_MS)}
-        fields_of_ranks = {"has_run": True, "has_reports": False, "stopped_ranks": []}
+        pauses = {"longest_s": {}, "suspected_s": 0.0, "stuck_step": -1}
+        self.has_reports |= minutes_ago.get("silent") is not None
+        fields_of_ranks = {"has_run": True, "has_reports": self.has_reports, "stopped_ranks": [], "pauses": pauses}
         self.detector.stall_reported(self.generation, node, message | fields_of_ranks)
 
-    def silence(self, minutes: int, *, idle: Collection[int] = ()) -> None:
-        """Pass so many minutes in which nothing is written, and these ranks do nothing."""
+    def silence(self, minutes: float, *, idle: Collection[int] = (), known: str = "unwritten") -> None:
+        """Pass so many minutes in which nothing is written, or no step made (`known`), and these ranks do nothing."""
         if self.generation.stack_samples is None:
+            self.idle_minutes = {rank: 0.37 if rank in idle else 0 for rank in self.frames}
             for node in self.nodes:
-                self.reports(node, unwritten=0.5)
+                self.reports(node, **{known: 0.5 if known == "unwritten" else PATIENCE_S / 60})
         end_s = self.now_s + 60 * minutes
         started_s = self.now_s
         while self.timers and min(self.timers)[0] <= end_s and not self.failures:
@@ -84,9 +90,9 @@ class Watch:
             self.timers.remove(entry)
             self.now_s = max(self.now_s, entry[0])
             for rank in self.frames:
-                passed = (self.now_s - started_s) / 60
+                passed = (self.now_s - started_s) / 60 + (PATIENCE_S / 60 if known == "silent" else 0)
                 self.idle_minutes[rank] = passed if rank in idle else 0
-            if entry[1].__name__ == "_judge_again":
+            if entry[1].__name__ == "_take_sample":
                 entry[1](*entry[2])
         self.now_s = end_s if not self.failures else self.now_s
 
@@ -97,7 +103,7 @@ class Watch:
     def _take_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
         self.stacks += 1
         if self.generation.stack_request is not None:
-            rank = self.nodes.index(node)
+            rank = int(node[1:])
             idle_ms = int(self.idle_minutes.get(rank, 0) * MINUTE_MS)
             detail = {"step": None, "state": "S", "busy_permille": 0 if idle_ms else 1000, "idle_ms": idle_ms}
             self.detector.stacks_received(self.generation, node, {"ranks": {str(rank): detail}})
@@ -138,6 +144,84 @@ def test_a_rank_that_does_nothing_while_the_others_spin_in_a_collective_operatio
     assert (failed.rank, failed.node) == (2, "n2")
     assert failed.detail.startswith("3 of 4 ranks wait in all_reduce at train.py:9 since 10m")
 
+
+# -- ranks that report steps -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frames", [(LOADS, LOADS), (SERVES, SPINS), ((), ())])
+def test_ranks_that_wait_for_anything_but_each_other_have_ten_minutes_without_a_step(
+    begin: Begin, frames: tuple[tuple[str, ...], ...]
+) -> None:
+    """An evaluation of nine minutes, in which the ranks of this machine wait for another one."""
+    watch = begin(*frames)
+    watch.silence(9, idle=(0, 1), known="silent")
+    assert not watch.failures
+    watch = begin(*frames)
+    watch.silence(11, idle=(0, 1), known="silent")
+    (failed,) = watch.failures
+    assert failed.detail.startswith("no rank has made a step for 10m 00s, and none has used a processor or written")
+    assert 'ganger.train.phase("eval")' in failed.detail
+    assert "limits: {hang_time:" in failed.detail
+
+
+@pytest.mark.parametrize("frames", [(LOADS, LOADS), (LOADS, REDUCES), (REDUCES, LOADS, REDUCES, REDUCES)])
+def test_ranks_live_without_a_step_while_one_works_or_writes(begin: Begin, frames: tuple[tuple[str, ...], ...]) -> None:
+    """The others may wait for it in a collective operation: it evaluates, saves or compiles."""
+    watch = begin(*frames)
+    working = frames.index(LOADS)
+    watch.silence(300, idle=set(range(len(frames))) - {working}, known="silent")
+    assert not watch.failures
+
+
+@pytest.mark.parametrize(
+    ("frames", "idle", "rank"),
+    [((REDUCES, REDUCES, LOADS, REDUCES), (2,), 2), ((REDUCES, LOADS), (0, 1), 1), ((REDUCES, REDUCES), (0, 1), None)],
+)
+def test_ranks_that_wait_in_a_collective_operation_for_idle_ones_hang_within_thirty_seconds(
+    begin: Begin, frames: tuple[tuple[str, ...], ...], idle: tuple[int, ...], rank: int | None
+) -> None:
+    watch = begin(*frames)
+    began_s = watch.now_s - PATIENCE_S
+    watch.silence(1, idle=idle, known="silent")
+    (failed,) = watch.failures
+    assert watch.now_s - began_s < SILENT_S + 1
+    assert failed.rank == rank
+    assert " in all_reduce at train.py:9, and no rank does anything else" in failed.detail
+
+
+def test_a_time_of_the_user_counts_by_itself(begin: Begin) -> None:
+    """It ends a dead loop, which works, and nothing before it does."""
+    watch = begin(REDUCES, LOADS, hang_time_ms=5 * MINUTE_MS)
+    watch.silence(4.5, idle=(0,), known="silent")
+    assert not watch.failures
+    watch.silence(0.2, idle=(0,), known="silent")
+    (failed,) = watch.failures
+    assert failed.detail.startswith("no rank has made a step for 5m 00s (limits.hang_time)")
+    watch = begin(REDUCES, LOADS, hang_time_ms=0)
+    watch.silence(600, idle=(0, 1), known="silent")
+    assert not watch.failures
+
+
+def test_a_step_ends_the_samples(begin: Begin) -> None:
+    watch = begin(REDUCES, LOADS)
+    watch.silence(0.05, idle=(0, 1), known="silent")
+    watch.reports("n0")
+    assert watch.generation.stack_samples is None
+
+
+def test_the_last_rank_that_has_not_ended_is_named(begin: Begin) -> None:
+    watch = begin(SPINS, LOADS)
+    watch.generation.clear("n0")
+    del watch.frames[0]
+    watch.nodes.remove("n0")
+    watch.frames = {1: LOADS}
+    watch.silence(11, idle=(1,), known="silent")
+    (failed,) = watch.failures
+    assert (failed.rank, failed.node) == (1, "n1")
+    assert "rank 1 on n1 has not ended, all others have: load (/home/me/data.py:10)" in failed.detail
+
+
+# -- ranks that report nothing -----------------------------------------------------------------------------------------
 
 WORKING = {
     "the rank that the others wait for": ((REDUCES, REDUCES, LOADS, REDUCES), (0, 1, 3)),

@@ -33,7 +33,7 @@ class Board:
         self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
         self.sent: list[tuple[Any, ...]] = []
         self.took_ms, self.saved_ms = 0, None
-        monitor = Monitor(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # stands for a MessageSender
+        monitor = Monitor(str(directory), self, frozenset(), {}, 0.0)  # type: ignore[arg-type]  # stands for a MessageSender
         resumption = Resumption(Plan(PLAN), self)  # type: ignore[arg-type]
         self.reports = Reports(str(directory), self, monitor, [resumption.report_received], 0.0)  # type: ignore[arg-type]
 

@@ -41,13 +41,14 @@ def gang(steps: list[int | None], states: str = "SSSS", busy: tuple[int, ...] = 
             "not in the collective operation in which",
         ),
         (gang([None] * 4)[:2], [(), REDUCES], 0, "not in the collective operation"),
+        (gang([5, 5, 5, 5])[1:2], [(), LOOPS], 1, "has not ended, all others have: spin (data.py:2)"),
         ([], [], None, ""),
     ],
 )
 def test_the_rank_that_differs_is_the_suspect(
     ranks: list[RankDetail], places: list[tuple[str, ...]], expected: int | None, reason: str
 ) -> None:
-    result = find_suspect(ranks, {rank: frames for rank, frames in enumerate(places) if frames})
+    result = find_suspect(ranks, {rank: frames for rank, frames in enumerate(places) if frames}, 4)
     assert (result.detail.rank if result else None) == expected
     assert result is None or reason in result.reason
 

@@ -133,7 +133,8 @@ class MachinePlace:
             plans = self._compose(start, job, self._nodes, directory)
         except Exception as error:  # plug-ins take part; whatever they raise, the gang must not hang
             raise CannotStartError(Cause.START_FAILED, nodes[0], f"cannot create the launch plans: {error}") from error
-        return tuple(plan for plan in complete(self._files, plans, job, self._nodes) if plan.node in nodes)
+        plans = complete(self._files, plans, job, self._nodes)
+        return tuple(replace(plan, pauses=generation.pauses) for plan in plans if plan.node in nodes)
 
     def _launch(self, generation: Generation, task: Task) -> None:
         if task.process is not None:

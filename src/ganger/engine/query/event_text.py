@@ -310,10 +310,10 @@ def _progress_text(event: e.ProgressFact) -> str:
         case e.Quiet(gang=gang, quiet_ms=quiet_ms, usual_ms=usual_ms, places=places):
             quiet = format_duration(quiet_ms)
             detail = f"has neither written anything nor used a processor for {quiet}"
-            if usual_ms is not None or places:
-                detail = f"has written nothing for {quiet}"
             if usual_ms is not None:
-                detail += f"; it usually writes every {format_duration(usual_ms)}"
+                detail = f"has written nothing for {quiet}; it usually writes every {format_duration(usual_ms)}"
+            elif places:
+                detail = f"has shown no progress for {quiet}"
             if places:
                 detail += f"; {places}"
             return f"{attempt} {detail}; ganger logs {shell_quoted_id(gang)} --stacks shows where its ranks are"

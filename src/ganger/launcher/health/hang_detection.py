@@ -22,8 +22,14 @@ STEPS = 20
 """Number of newest steps that determine a rank's step time."""
 SILENT_S = 27.0
 PAUSE_FACTOR = 1.4
-"""Silence is reported within 30 s or 1.5 times the longest pause, including the time to take stacks first."""
+"""With the time to take stacks, ranks that wait for an idle one end within 30 s or 1.5 times the longest pause."""
+CONFIRM_S = 5.0
+"""Silence is reported so much earlier, for the server to sample the stacks twice before it judges. One scan
+(`monitor.SCAN_S`): what has worked at the first sample and is idle since then is seen at work."""
 FIRST_PHASE_S = 600.0
+MAX_PAUSES = 64
+MAX_PHASE_CHARACTERS = 200
+"""Only so many of the longest pauses, of phases with names of this length, are kept: a script chooses the names."""
 SLOW_DISK_S = 20.0
 DISK_WAITS = (
     "folio_wait",
@@ -77,9 +83,10 @@ class Pauses:
             for name, value in pairs
             if isinstance(value, (int, float)) and 0 <= value <= MAX_PAUSE_S
         }
-        factor, stuck_step = known.get("factor"), known.get("stuck_step")
+        suspected_s, stuck_step = known.get("suspected_s"), known.get("stuck_step")
         self._stuck_step = stuck_step if isinstance(stuck_step, int) else -1
-        self._factor = factor if isinstance(factor, int) and 0 < factor <= MAX_PAUSE_S else 1
+        is_valid = isinstance(suspected_s, (int, float)) and 0 <= suspected_s <= MAX_PAUSE_S
+        self._suspected_s = float(suspected_s) if isinstance(suspected_s, (int, float)) and is_valid else 0.0
 
     def learn(self, phase: str, lasted_s: float) -> None:
         """Record a pause that ended by itself."""
@@ -88,27 +95,33 @@ class Pauses:
     def step_made(self, step: int) -> None:
         """Reset the doubled patience once a rank is past the step at which the ranks fell silent."""
         if step > self._stuck_step:
-            self._factor = 1
+            self._suspected_s = 0.0
 
-    def double_patience(self, step: int | None) -> None:
-        """Double the patience for the next generation until it is past that step.
+    def double_patience(self, step: int | None, lasted_s: float) -> None:
+        """Accept twice this silence, for which the ranks were ended, in the next generation until past that step.
 
         The ranks, which fell silent after it, may have been busy with something that takes so long.
         """
-        self._factor *= 2
+        self._suspected_s = min(MAX_PAUSE_S, 2 * lasted_s)
         self._stuck_step = -1 if step is None else step
 
     def patience_s(self, phase: str | None) -> float:
         """Return how long silence is accepted in that phase, or outside any."""
-        usual_s = max(SILENT_S, PAUSE_FACTOR * self.longest_s.get(UNDECLARED, 0.0)) * self._factor
+        usual_s = max(SILENT_S, PAUSE_FACTOR * self.longest_s.get(UNDECLARED, 0.0), self._suspected_s)
         if phase is None:
             return usual_s
         known_s = self.longest_s.get(phase)
         return max(usual_s, FIRST_PHASE_S if known_s is None else PAUSE_FACTOR * known_s)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what to save for the next generation."""
-        return {"longest_s": self.longest_s, "factor": self._factor, "stuck_step": self._stuck_step}
+        """Return what the job's next generation is to know."""
+        named = {
+            name: value
+            for name, value in self.longest_s.items()
+            if len(name) <= MAX_PHASE_CHARACTERS and name.isprintable()
+        }
+        longest_s = sorted(named.items(), key=lambda pause: -pause[1])[:MAX_PAUSES]
+        return {"longest_s": dict(longest_s), "suspected_s": self._suspected_s, "stuck_step": self._stuck_step}
 
 
 class RankWatch:
@@ -343,13 +356,16 @@ class OutputHabit:
 
 
 def silent_since(ranks: list[RankWatch], pauses: Pauses, at_s: float) -> float | None:
-    """Return since when these reporting ranks have all been silent, once that has lasted long enough."""
+    """Return since when these reporting ranks have all been silent, shortly before their patience is over.
+
+    Silence alone ends nothing: the server judges what the ranks do meanwhile.
+    """
     learned = [rank for rank in ranks if rank.is_learned]
     if not learned:
         return None
     last_pulse_s = max(rank.pulse_s for rank in learned)
     patience_s = max(pauses.patience_s(rank.pause) for rank in learned)
-    return last_pulse_s if at_s - last_pulse_s >= patience_s else None
+    return last_pulse_s if at_s - last_pulse_s >= patience_s - CONFIRM_S else None
 
 
 class LostRanks:

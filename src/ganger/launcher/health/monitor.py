@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from ganger.launcher.health.busy import BusySamples
@@ -21,8 +20,7 @@ from ganger.launcher.health.hang_detection import (
     silent_since,
 )
 from ganger.launcher.health.proc_stats import ProcStats, run_times_ns
-from ganger.launcher.logs.log_records import note
-from ganger.launcher.task_directory import now_ms, write_json
+from ganger.launcher.task_directory import now_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +53,9 @@ WRAPPERS = (
 class Monitor:
     """Monitor of the generation in this directory; `harmless` are ranks whose failure, so also a hang, is ignored."""
 
-    def __init__(self, directory: str, sender: MessageSender, harmless: frozenset[int], now: float) -> None:
+    def __init__(
+        self, directory: str, sender: MessageSender, harmless: frozenset[int], pauses: dict[str, Any], now: float
+    ) -> None:
         self._poll_at = now + POLL_S
         self._scan_at = now
         self._directory = directory
@@ -66,8 +66,7 @@ class Monitor:
         self._processes = ProcStats(directory)
         self._usage = _usage_report(sender)
         self._attention = Attention(now)
-        self._pauses_path = os.path.join(os.path.dirname(directory), "pauses.json")
-        self._pauses = Pauses(_read_json(self._pauses_path))
+        self._pauses = Pauses(pauses)
         self._ranks: dict[int, RankWatch] = {}
         self._busy: dict[int, BusySamples] = {}
         self._quiet: dict[int, QuietRank] = {}
@@ -77,8 +76,10 @@ class Monitor:
         self._samples: list[tuple[float, dict[int, int]]] = []  # time, processor time by rank, at the last scans
         self._bytes: dict[int, int] = {}  # read and written by each rank, at the last scan
         self._active_s: dict[int, float] = {}  # last scan at which each rank had done anything
-        self._log_bytes = -1
+        self._log_bytes: dict[str, int] = {}  # size of the logs of each rank and of the set-up line, at the last scan
+        self._has_written = True  # between the last two scans, and before the first: a silence begins with an output
         self._has_transferred = False
+        self._polled_s = 0.0  # time of the last poll
         self._silent_s: float | None = None
         self._quiet_s: float | None = None
         self._stall_report: dict[str, Any] = {}
@@ -145,17 +146,16 @@ class Monitor:
             self._tails = tails
 
     def stopped(self, cause: str) -> None:
-        """Save what was learned for the next generation: this one is being stopped."""
+        """Tell the server what was learned for the next generation: this one is being stopped."""
         if cause == "hung" and self._silent_s is not None:
             steps = [watch.step for _, watch in self._watched() if watch.step is not None]
-            self._pauses.double_patience(max(steps, default=None))
-        if self._pauses.longest_s or self._silent_s is not None:
-            try:
-                write_json(self._pauses_path, self._pauses.to_json())
-            except OSError as error:
-                note(f"cannot save the learned pauses: {error.strerror}")
+            self._pauses.double_patience(max(steps, default=None), self._polled_s - self._silent_s)
+        if self._stall_report:
+            self._stall_report["pauses"] = self._pauses.to_json()
+            self.announce()
 
     def _poll(self, now: float, at_s: float) -> None:
+        self._polled_s = at_s
         is_scan_due = now >= self._scan_at or (
             bool(self._processes.processes_without_rank) and not self._processes.any_rank_lives()
         )
@@ -178,10 +178,8 @@ class Monitor:
 
     def _observe_activity(self, at_s: float) -> None:
         """Judge ranks that report nothing by what they write and use."""
-        before, self._log_bytes = self._log_bytes, _log_bytes(self._directory)
-        has_written = self._log_bytes != before
-        idle_since_s = self._activity.observe(at_s, is_active=has_written or self._is_busy())
-        self._silent_s, self._quiet_s = None, self._habit.observe(at_s, has_written=has_written)
+        idle_since_s = self._activity.observe(at_s, is_active=self._has_written or self._is_busy())
+        self._silent_s, self._quiet_s = None, self._habit.observe(at_s, has_written=self._has_written)
         if self._quiet_s is None and idle_since_s is not None and at_s - idle_since_s >= FIRST_PHASE_S:
             self._quiet_s = idle_since_s
 
@@ -199,6 +197,7 @@ class Monitor:
             "unwritten_since_ms": None if unwritten_s is None else unix_ms(unwritten_s),
             "usual_gap_ms": None if usual_s is None or self._reports() else int(usual_s * 1000),
             "ranks_lost_since_ms": None if lost_since_s is None else unix_ms(lost_since_s),
+            "pauses": self._pauses.to_json(),
         }
         has_changed = _significant(stall_report) != _significant(self._stall_report)
         self._stall_report = stall_report
@@ -258,8 +257,15 @@ class Monitor:
             rank: sum(process.ticks for process in processes) for rank, processes in self._processes.of_ranks.items()
         }
         self._samples = [*self._samples[-2:], (at_s, ticks)]
+        sizes_before, self._log_bytes = self._log_bytes, _log_bytes(self._directory)
+        written = {name for name, size in self._log_bytes.items() if size != sizes_before.get(name, 0)}
+        self._has_written = bool(written) or len(self._samples) == 1
         self._has_transferred = False
         for rank in self._processes.of_ranks:
+            # A rank that mpirun or torchrun has started writes into the log of that program.
+            log = f"rank-{rank}"
+            if log in written or (written and log not in self._log_bytes):
+                self._active_s[rank] = at_s
             before, self._bytes[rank] = self._bytes.get(rank, 0), self._processes.transferred_bytes(rank)
             if self._bytes[rank] - before >= BUSY_BYTES:
                 self._has_transferred = True
@@ -343,31 +349,29 @@ def _work_done(process: ProcStat) -> tuple[int, int, int]:
 
 
 def _significant(stall_report: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of a stall report whose change is worth a message: of times, only whether they are set."""
+    """Return the parts of a stall report whose change is worth a message: of times, only whether they are set.
+
+    Of a pause only that it has doubled, so that what a node has learned is known if the node is lost.
+    """
     parts = {name: value is not None if name.endswith("_ms") else value for name, value in stall_report.items()}
     return {
         **parts,
+        "pauses": {
+            name: int(value).bit_length() for name, value in stall_report.get("pauses", {}).get("longest_s", {}).items()
+        },
         "stopped_ranks": [(rank, kind, known) for rank, kind, _, known in stall_report.get("stopped_ranks", ())],
     }
 
 
-def _log_bytes(directory: str) -> int:
+def _log_bytes(directory: str) -> dict[str, int]:
+    """Return the size of each log with its continuations, by its name without ending."""
+    sizes: dict[str, int] = {}
     try:
         with os.scandir(directory) as entries:
-            return sum(entry.stat().st_size for entry in entries if ".log" in entry.name)
+            for entry in entries:
+                name, ending, _ = entry.name.partition(".log")
+                if ending:
+                    sizes[name] = sizes.get(name, 0) + entry.stat().st_size
     except OSError:
-        return 0
-
-
-def _read_json(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8", opener=_open_nonblocking) as file:
-            content = json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Open without waiting for the other end of a pipe that a rank may have put there."""
-    return os.open(path, flags | os.O_NONBLOCK)
+        pass  # the directory is gone: the launcher ends soon
+    return sizes

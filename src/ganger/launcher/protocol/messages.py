@@ -21,7 +21,7 @@ FROM_LAUNCHER = {
     "checkpoint_counts": ("reply_to", "calling_ranks", "stepping_ranks", "step", "call", "pending", "schedule"),
     "stall_report": (
         *("has_run", "has_reports", "stopped_ranks", "silent_since_ms", "quiet_since_ms", "unwritten_since_ms"),
-        *("usual_gap_ms", "ranks_lost_since_ms"),
+        *("usual_gap_ms", "ranks_lost_since_ms", "pauses"),
     ),
     "stacks_taken": ("ranks",),
     "rank_usage": ("ranks",),

@@ -9,13 +9,20 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ganger.launcher_server.generation_state import Generation, StackRequest
 from ganger.launcher_server.health.hang_suspect import find_suspect
 from ganger.launcher_server.health.stack_samples import StackSamples
-from ganger.launcher_server.health.stall_messages import RankDetail, StallReport, StoppedRank, details
+from ganger.launcher_server.health.stall_messages import (
+    RankDetail,
+    StallReport,
+    StoppedRank,
+    details,
+    merge_pauses,
+)
 from ganger.launcher_server.rank_records import Records
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Quiet, Slow
@@ -24,13 +31,22 @@ from ganger.model.units import format_duration
 STACKS_TIMEOUT_S: Final = 1.5
 UNKNOWN_CODE: Final = 1
 HANG_TIME_MS: Final = 600_000
-"""Time after which ranks that report nothing and wait for others hang: also the time-out of NCCL's operations."""
+"""Time after which idle ranks hang: also the time-out of NCCL's operations."""
 SAMPLE_S: Final = 60.0
 MIN_SAMPLE_S: Final = 5.0
+"""Also the time between the first two samples of ranks that make no step: launchers report so much earlier
+(`launcher.health.hang_detection.CONFIRM_S`)."""
 SAMPLES_OF_HANG: Final = 4
+IDLE_SLACK_MS: Final = 1_000
+"""A rank is known to be idle so much later than it is, beyond the time between two scans of its processes."""
 PLACES_MS: Final = 300_000
 """Silence of the log after which it is reported that one rank stands elsewhere than the others."""
 SAME_SILENCE_MS: Final = 5_000
+
+ADVICE: Final = (
+    '; if it was at work: declare that in the script, with ganger.train.phase("eval"):, or set a longer'
+    " limits: {hang_time: 1h}"
+)
 
 RequestStacks = Callable[[str, str, dict[str, Any]], None]
 """Sends `take_stacks` with these fields to the launcher of a gang on a node, if connected."""
@@ -70,7 +86,8 @@ class HangDetector:
         Launchers identify ranks by environment variables, which a job may set to ranks that it does not have: those are
         ignored, here and below.
         """
-        generation.stall_reports[node] = StallReport.from_message(message, generation.ranks)
+        report = generation.stall_reports[node] = StallReport.from_message(message, generation.ranks)
+        generation.pauses = merge_pauses(generation.pauses, report.pauses)
         self._judge(generation)
         self._follow_samples(generation)
         quiet = _quiet_since(generation)
@@ -103,43 +120,36 @@ class HangDetector:
             return
         if _has_lost_ranks(generation):
             self._report_failure(generation, self._ranks_lost(generation))
-        elif _stopped_ranks(generation) or self._is_silent(generation):
+        elif _stopped_ranks(generation):
             self._ask_all_nodes(generation)
 
-    def _is_silent(self, generation: Generation) -> bool:
-        """Return True if a gang that reports steps is silent for the job's own time too; else judge it again then."""
-        silent_ms, hang_time_ms = _silent_ms(generation), generation.job.spec.limits.hang_time_ms
-        if silent_ms is None or hang_time_ms == 0:
-            return False
-        left_ms = silent_ms + (hang_time_ms or 0) - int(time.time() * 1000)
-        if left_ms > 0 and generation.judgement_timer is None:
-            self._judge_in(left_ms / 1000, generation)
-        return left_ms <= 0
-
-    def _judge_in(self, delay_s: float, generation: Generation) -> None:
-        generation.judgement_timer = self._loop.call_later(delay_s, self._judge_again, generation)
-
-    def _judge_again(self, generation: Generation) -> None:
-        """Judge a silence again, or take the next sample of the stacks of ranks that report nothing."""
-        generation.judgement_timer = None
-        if generation.stack_samples is None:
-            self._judge(generation)
-        elif _can_judge(generation):
-            if generation.stack_request is None:
-                self._ask_all_nodes(generation)
-            self._judge_in(_sample_s(generation), generation)
-
     def _follow_samples(self, generation: Generation) -> None:
-        """Sample the stacks while a gang that reports nothing writes nothing."""
-        is_unwritten = _can_judge(generation) and _unwritten_ms(generation) is not None
-        if is_unwritten == (generation.stack_samples is not None):
+        """Sample the stacks while a gang makes no step, or reports none and writes nothing."""
+        can_judge, samples = _can_judge(generation), generation.stack_samples
+        silent_ms = _silent_ms(generation) if can_judge else None
+        is_sampled = silent_ms is not None or (can_judge and _unwritten_ms(generation) is not None)
+        is_of_steps = samples is not None and samples.silent_ms is not None
+        if is_sampled == (samples is not None) and is_of_steps == (silent_ms is not None):
             return
         if generation.judgement_timer is not None:
             generation.judgement_timer.cancel()
             generation.judgement_timer = None
-        generation.stack_samples = StackSamples() if is_unwritten else None
-        if is_unwritten:
-            self._judge_in(_sample_s(generation), generation)
+        generation.stack_samples = StackSamples(silent_ms, int(time.time() * 1000)) if is_sampled else None
+        if is_sampled and silent_ms is not None:
+            self._take_sample(generation)
+        elif is_sampled:
+            self._sample_in(_sample_s(generation), generation)
+
+    def _sample_in(self, delay_s: float, generation: Generation) -> None:
+        generation.judgement_timer = self._loop.call_later(delay_s, self._take_sample, generation)
+
+    def _take_sample(self, generation: Generation) -> None:
+        """Take a sample of the stacks, and the next one after a while."""
+        generation.judgement_timer = None
+        if generation.stack_samples is not None and _can_judge(generation):
+            if generation.stack_request is None:
+                self._ask_all_nodes(generation)
+            self._sample_in(_sample_s(generation), generation)
 
     def _ask_all_nodes(self, generation: Generation) -> None:
         """Have every node write its stacks: no rank is killed before that."""
@@ -160,12 +170,9 @@ class HangDetector:
         request.timer.cancel()
         if not _can_judge(generation):
             return
-        stopped, silent_ms = _stopped_ranks(generation), _silent_ms(generation)
+        stopped = _stopped_ranks(generation)
         if stopped:
             self._report_failure(generation, self._rank_hangs(generation, *stopped[0], request.details))
-        elif silent_ms is not None and self._is_silent(generation):
-            detail = f"no rank has made a step for {_duration_since(silent_ms)}"
-            self._report_failure(generation, self._no_progress(generation, detail, silent_ms, request.details))
         elif generation.stack_samples is not None and not request.awaited:
             self._sampled(generation, generation.stack_samples, request.details)
 
@@ -173,17 +180,15 @@ class HangDetector:
         """Report a hang that the samples prove, else where the ranks stand, once for each silence."""
         at_ms, hang_time_ms = int(time.time() * 1000), _hang_time_ms(generation)
         samples.add(ranks, self._records.main_frames(generation.gang, generation.number), at_ms)
-        hangs_since_ms, unwritten_ms = samples.hangs_since_ms(at_ms), _unwritten_ms(generation)
-        if hang_time_ms and hangs_since_ms is not None and at_ms - hangs_since_ms >= hang_time_ms:
-            detail = f"{samples.waiting_text()} since {_duration_since(hangs_since_ms)}, and no rank does anything else"
-            failed = self._no_progress(generation, f"{detail} (limits.hang_time)", hangs_since_ms, ranks)
-            self._report_failure(generation, failed)
+        quiet_ms = _unwritten_ms(generation) if samples.silent_ms is None else samples.silent_ms
+        if hang := _hang_of(samples, generation.job.spec.limits.hang_time_ms, at_ms):
+            self._report_failure(generation, self._no_progress(generation, *hang, ranks))
         elif (
-            unwritten_ms is not None
-            and at_ms - unwritten_ms >= min(PLACES_MS, hang_time_ms or PLACES_MS)
+            quiet_ms is not None
+            and at_ms - quiet_ms >= min(PLACES_MS, hang_time_ms or PLACES_MS)
             and samples.places(at_ms)
         ):
-            self._tell_quiet(generation, unwritten_ms, None)
+            self._tell_quiet(generation, quiet_ms, None)
 
     def _tell_quiet(self, generation: Generation, since_ms: int, usual_ms: int | None) -> None:
         """Report that the gang is unusually quiet, unless that is reported; have stacks taken then."""
@@ -215,11 +220,14 @@ class HangDetector:
 
     def _no_progress(self, generation: Generation, detail: str, since_ms: int, ranks: Sequence[RankDetail]) -> Failed:
         main_frames = self._records.main_frames(generation.gang, generation.number)
-        suspect = find_suspect(sorted(ranks, key=lambda rank: rank.rank), main_frames)
+        advice = "" if generation.stack_samples is None or generation.stack_samples.silent_ms is None else ADVICE
+        suspect = find_suspect(sorted(ranks, key=lambda rank: rank.rank), main_frames, len(generation.ranks))
         if suspect is None:
-            return self._hung(generation, None, generation.start.nodes[0], detail, since_ms)
-        rank, node = suspect.detail.rank, suspect.detail.node
-        return self._hung(generation, rank, node, f"{detail}; rank {rank} on {node} {suspect.reason}", since_ms)
+            failed = self._hung(generation, None, generation.start.nodes[0], detail, since_ms)
+        else:
+            rank, node = suspect.detail.rank, suspect.detail.node
+            failed = self._hung(generation, rank, node, f"{detail}; rank {rank} on {node} {suspect.reason}", since_ms)
+        return replace(failed, detail=f"{failed.detail}{advice}")
 
     def _hung(self, generation: Generation, rank: int | None, node: str, detail: str, since_ms: int) -> Failed:
         command = f"ganger logs {generation.gang} --stacks --attempt {generation.number}"
@@ -293,16 +301,62 @@ def _unwritten_ms(generation: Generation) -> int | None:
     return max(known) if len(known) == len(reports) and len(generation.ranks) > 1 else None
 
 
+def _hang_of(samples: StackSamples, hang_time_ms: int | None, at_ms: int) -> tuple[str, int] | None:
+    """Return how and since when the gang hangs by the samples, or None. `hang_time_ms` is the job's own, 0 for never.
+
+    An evaluation, a save, a download or a compilation looks like a hang to all but the ranks themselves. So without a
+    time that the user has set, only idle ranks hang, which neither work nor write: after 10 minutes, and as soon as
+    they have made no step for as long as their launchers accept, if a rank waits for them in a collective operation. A
+    time of the user counts by itself, for steps are all that tells a dead loop.
+    """
+    stands_since_ms, silent_ms = samples.hangs_since_ms(at_ms), samples.silent_ms
+    if hang_time_ms == 0 or (silent_ms is not None and samples.count < 2):
+        return None
+    waiting = "" if stands_since_ms is None else f"{samples.waiting_text()}, and no rank does anything else"
+    if silent_ms is None:
+        if stands_since_ms is None or at_ms - stands_since_ms < (hang_time_ms or HANG_TIME_MS):
+            return None
+        detail = f"{samples.waiting_text()} since {_duration_since(stands_since_ms)}, and no rank does anything else"
+        return f"{detail} (limits.hang_time)", stands_since_ms
+    detail = f"no rank has made a step for {_duration_since(silent_ms)}"
+    if hang_time_ms is not None:
+        return (f"{detail} (limits.hang_time)", silent_ms) if at_ms - silent_ms >= hang_time_ms else None
+    accepted_ms = samples.begun_ms - silent_ms - IDLE_SLACK_MS
+    if stands_since_ms is not None and at_ms - max(silent_ms, stands_since_ms) >= accepted_ms:
+        return f"{detail}; {waiting}", silent_ms
+    idle_since_ms = samples.idle_since_ms(at_ms)
+    if idle_since_ms is not None and at_ms - max(silent_ms, idle_since_ms) >= HANG_TIME_MS:
+        return (
+            f"{detail}, and none has used a processor or written anything for {_duration_since(idle_since_ms)}",
+            silent_ms,
+        )
+    return None
+
+
 def _hang_time_ms(generation: Generation) -> int:
-    """Return the time after which ranks that report nothing hang, 0 for never."""
+    """Return the time after which idle ranks hang, 0 for never."""
     hang_time_ms = generation.job.spec.limits.hang_time_ms
     return HANG_TIME_MS if hang_time_ms is None else hang_time_ms
 
 
 def _sample_s(generation: Generation) -> float:
-    """Return the time to the next sample: longer while the ranks move."""
+    """Return the time to the next sample: longer while the ranks move.
+
+    Ranks that make no step are sampled again at once, to see if they stand, and then at intervals that grow with their
+    silence, and when it has lasted as long as the job's own time.
+    """
+    samples = generation.stack_samples
+    if samples is not None and samples.silent_ms is not None:
+        at_ms = int(time.time() * 1000)
+        silent_s, left_s = (
+            (at_ms - samples.silent_ms) / 1000,
+            (samples.silent_ms + _hang_time_ms(generation) - at_ms) / 1000,
+        )
+        is_first = at_ms - samples.begun_ms < MIN_SAMPLE_S * 1000
+        delay_s = MIN_SAMPLE_S if is_first else max(MIN_SAMPLE_S, min(SAMPLE_S, silent_s / SAMPLES_OF_HANG))
+        return left_s if 0 < left_s < delay_s else delay_s
     within_hang_s = (_hang_time_ms(generation) or HANG_TIME_MS) / 1000 / SAMPLES_OF_HANG
-    moves = 0 if generation.stack_samples is None else generation.stack_samples.moves
+    moves = 0 if samples is None else samples.moves
     return max(MIN_SAMPLE_S, min(SAMPLE_S, within_hang_s)) * float(1 << moves)
 
 

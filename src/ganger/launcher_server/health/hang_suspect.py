@@ -34,11 +34,17 @@ class HangSuspect:
     reason: str
 
 
-def find_suspect(ranks: Sequence[RankDetail], main_frames: Mapping[int, tuple[str, ...]]) -> HangSuspect | None:
+def find_suspect(
+    ranks: Sequence[RankDetail], main_frames: Mapping[int, tuple[str, ...]], ranks_of_gang: int
+) -> HangSuspect | None:
     """Return the rank that differs from the others, or None.
 
+    `ranks`: those that have not ended, of so many
     `main_frames`: the frames of each rank's first thread.
     """
+    if len(ranks) == 1 < ranks_of_gang:
+        frames = main_frames.get(ranks[0].rank)
+        return HangSuspect(ranks[0], f"has not ended, all others have{f': {frames[0]}' if frames else ''}")
     return (
         _only_stopped(ranks)
         or _furthest_behind(ranks)

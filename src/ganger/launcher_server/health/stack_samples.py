@@ -1,4 +1,4 @@
-"""Stack samples of a gang that reports no steps and writes nothing: where its ranks stand, and if they hang.
+"""Stack samples of a gang that makes no step, or reports none and writes nothing: where its ranks stand, if they hang.
 
 A rank that waits in a collective operation may use a processor all the time (NCCL, MPI), so that its stack alone tells
 that it waits. A stack is no proof of a hang: a rank may be seen at the same place in each step. A gang hangs if all
@@ -35,20 +35,30 @@ class StackSamples:
 
     ranks: the ranks of the newest sample
     moves: number of the newest samples in which every rank had moved
+    silent_ms: since when ranks that report steps have made none; None: they report none
+    begun_ms: when that was known: the patience of their launchers was over then
+    count: number of samples
     """
 
-    def __init__(self) -> None:
+    def __init__(self, silent_ms: int | None, begun_ms: int) -> None:
         self.ranks: tuple[RankDetail, ...] = ()
         self.moves = 0
+        self.silent_ms = silent_ms
+        self.begun_ms = begun_ms
+        self.count = 0
         self._positions: dict[int, Position] = {}
 
     def add(self, ranks: Sequence[RankDetail], frames: Mapping[int, tuple[str, ...]], at_ms: int) -> None:
         """Add a sample; a rank whose stack could not be taken is taken to stand where it stood."""
         is_first, self.ranks = not self._positions, tuple(sorted(ranks, key=lambda rank: rank.rank))
+        self.count += 1
+        # Ranks that make no step are taken to have stood since the last one where the first sample finds them. If one
+        # moves on, the second sample shows it; and what they wait for has to be idle all the time.
+        first_ms = at_ms if self.silent_ms is None or self.count > 1 else self.silent_ms
         for rank, rank_frames in frames.items():
             position = self._positions.get(rank)
             if position is None or position.frames != rank_frames:
-                self._positions[rank] = Position(rank_frames, at_ms)
+                self._positions[rank] = Position(rank_frames, first_ms)
             else:
                 position.samples += 1
         stands = is_first or any(position.samples > 1 for position in self._positions.values())
@@ -67,6 +77,10 @@ class StackSamples:
         idle_ms = [at_ms - rank.idle_ms for rank in others or self.ranks]
         standing_ms = [min(self._positions[rank.rank].since_ms, at_ms - rank.idle_ms) for rank in waiting]
         return max(idle_ms + standing_ms) if waiting else None
+
+    def idle_since_ms(self, at_ms: int) -> int | None:
+        """Return since when no rank has used a processor, transferred or written anything; None without ranks."""
+        return max((at_ms - rank.idle_ms for rank in self.ranks), default=None)
 
     def waiting_text(self) -> str:
         """Return which ranks wait where."""

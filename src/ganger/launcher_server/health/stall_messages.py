@@ -4,7 +4,7 @@ docs/reference/launcher-protocol.md, "Stall report", describes the fields.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 
@@ -30,6 +30,7 @@ class StallReport:
     quiet_since_ms: since when they write nothing, once that is unusual
     unwritten_since_ms: since when they write nothing, of ranks that report nothing, once that is some time ago
     usual_gap_ms: their usual time between outputs, once that is known
+    pauses: what the node has learned of the job's pauses
     """
 
     has_run: bool
@@ -40,6 +41,7 @@ class StallReport:
     unwritten_since_ms: int | None = None
     usual_gap_ms: int | None = None
     ranks_lost_since_ms: int | None = None
+    pauses: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_message(cls, message: dict[str, Any], ranks: Collection[int]) -> Self:
@@ -53,14 +55,29 @@ class StallReport:
             unwritten_since_ms=message["unwritten_since_ms"],
             usual_gap_ms=message["usual_gap_ms"],
             ranks_lost_since_ms=message["ranks_lost_since_ms"],
+            pauses=message["pauses"],
         )
+
+
+def merge_pauses(known: dict[str, Any], reported: dict[str, Any]) -> dict[str, Any]:
+    """Return what a job has learned of its pauses on all nodes and in all attempts: each pause at its longest.
+
+    A silence that may be a pause is that at the latest step; launchers forget it by themselves once past that step.
+    """
+    longest_s = dict(known.get("longest_s", {}))
+    for phase, lasted_s in reported["longest_s"].items():
+        longest_s[phase] = max(lasted_s, longest_s.get(phase, 0.0))
+    suspected = max(
+        (known.get("stuck_step", -1), known.get("suspected_s", 0.0)), (reported["stuck_step"], reported["suspected_s"])
+    )
+    return {"longest_s": longest_s, "suspected_s": suspected[1], "stuck_step": suspected[0]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDetail:
     """One rank when the stacks were taken: newest step, state in /proc, how much it worked lately.
 
-    idle_ms: for how long it has neither used a processor nor transferred data
+    idle_ms: for how long it has neither used a processor nor transferred or written anything
     """
 
     rank: int

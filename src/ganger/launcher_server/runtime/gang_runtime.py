@@ -145,9 +145,11 @@ class GangRuntime:
 
     def start(self, start: Start, job: Job) -> None:
         """Begin a generation; by the event log the previous one is over."""
+        generation = new_generation(start, job)
         if previous := self.generations.get(start.gang):
             previous.forget_deadline()
-        generation = self.generations[start.gang] = new_generation(start, job)
+            generation.pauses = previous.pauses
+        self.generations[start.gang] = generation
         self._place.begin(generation, previous)
 
     def stop(self, stop: Stop) -> None:

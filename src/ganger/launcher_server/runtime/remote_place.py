@@ -146,4 +146,5 @@ class RemotePlace(ABC):
         nodes = {name: self.node(name) for name in generation.start.nodes}
         nodes = {name: replace(node, address=addresses.get(name, node.address)) for name, node in nodes.items()}
         start = replace(generation.start, host=nodes[generation.start.nodes[0]].address)
-        return self._compose(start, generation.job, nodes, self.directory(generation.job))
+        plans = self._compose(start, generation.job, nodes, self.directory(generation.job))
+        return tuple(replace(plan, pauses=generation.pauses) for plan in plans)

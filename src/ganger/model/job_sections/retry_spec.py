@@ -68,8 +68,8 @@ class Limits:
         "time that the job may be pending; then it ends", form="duration", key="queue_time", default=None
     )
     hang_time_ms: int | None = _spec(
-        "time without progress after which the job is taken to hang, at least; never: it is not judged by progress; "
-        "unset: learned from the reported steps, 10m in a collective operation without them",
+        "time without progress after which the job is taken to hang; never: it is not judged by progress; "
+        "unset: 10m in which no rank works or writes, less if others wait for it in a collective operation",
         form="hang_time",
         key="hang_time",
         default=None,
