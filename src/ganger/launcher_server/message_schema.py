@@ -214,7 +214,7 @@ class _CheckpointCounts(_OfGeneration):
 
 
 class _Pauses(_Checked):
-    """What the launcher has learned of the job's pauses: the longest by phase, and a silence that may be one."""
+    """The pauses of the job that its launcher knows: the longest by phase, and a silence that may be one."""
 
     longest_s: Annotated[
         dict[Annotated[str, StringConstraints(max_length=200)], Annotated[float, Field(ge=0, le=MAX_PAUSE_S)]],

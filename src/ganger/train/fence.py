@@ -68,8 +68,9 @@ class Fence:
 
     def is_new(self) -> bool:
         """Return True if no attempt of this job has claimed the directory."""
-        with_root = os.path.isdir(self._root)
-        return not with_root or all(marker.uid != self._uid for marker in _markers(self._root, self._job))
+        return not os.path.isdir(self._root) or all(
+            marker.uid != self._uid for marker in _markers(self._root, self._job)
+        )
 
     def check(self) -> None:
         """Raise OSError, with ESTALE if a newer attempt has claimed the directory, else because that is unknown."""

@@ -61,8 +61,8 @@ def test_a_name_becomes_that_of_the_newest_object(system: ServedController) -> N
     base = submit(system, "--name", "base")
     tuned = submit(system, "--name", "tuned", "--resume-from", "base:20")
     assert section(system, tuned)["resume_from"] == f"{base}:20"
-    plan = system.ganger("submit", "--dry-run", "--cpu", "1", "--resume-from", "base", "--", "true").stdout
-    assert f"begins from the newest checkpoint of {base}" in plan
+    plan = system.ganger("submit", "--dry-run", "--cpu", "1", "--resume-from", "base:20", "--", "true").stdout
+    assert f"begins from step 20 of {base}" in plan
     assert f"begins from  step 20 of {base}" in system.ganger("get", tuned).stdout
     lost = system.ganger("submit", "--resume-from", "nobody", "--", "true")
     assert (lost.returncode, lost.stderr.splitlines()[0]) == (

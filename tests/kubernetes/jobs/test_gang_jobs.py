@@ -480,8 +480,9 @@ def test_a_job_resumes_from_the_checkpoint_directory_of_the_object_it_names(tmp_
             uid = put_named(api, "old", pattern="step*.pt")
             await until(lambda: "old.default" in system.loop.copy().gangs)
             put_named(api, "tuned", resume_from="old:400")
-            put_named(api, "again", resume_from="tuned")
-            put_named(api, "lost", resume_from="older")
+            put_named(api, "again", resume_from="tuned:400")
+            put_named(api, "early", resume_from="old")
+            put_named(api, "lost", resume_from="older:7")
             await until(lambda: {"tuned.default", "again.default"} <= system.loop.copy().gangs.keys())
             gangs = system.loop.copy().gangs
             [source] = gangs["tuned.default"].job.resumes
@@ -490,7 +491,13 @@ def test_a_job_resumes_from_the_checkpoint_directory_of_the_object_it_names(tmp_
             assert [source.job for source in gangs["again.default"].job.resumes] == ["tuned.default", "old.default"]
             await until(lambda: (api.get("gangjobs", "lost") or {}).get("status", {}).get("phase") == "Rejected")
             assert "there is no job older" in api.get("gangjobs", "lost")["status"]["message"]
+            await until(lambda: (api.get("gangjobs", "early") or {}).get("status", {}).get("phase") == "Rejected")
+            assert "old.default has not ended, and has saved no ch" in api.get("gangjobs", "early")["status"]["message"]
             put_named(api, "older")
             await until(lambda: "lost.default" in system.loop.copy().gangs)
+            await asyncio.wrap_future(system.loop.post(Checkpointed(gang="old.default", generation=1, step=7)))
+            put_named(api, "late", resume_from="old")
+            await until(lambda: "late.default" in system.loop.copy().gangs)
+            assert system.loop.copy().gangs["late.default"].job.resumes[0].step == 7
 
     asyncio.run(play())

@@ -9,6 +9,7 @@ import pytest
 from ganger.engine.service import LogQuery, Submission
 from ganger.errors import RequestError
 from tests.service.world import Embedded, python
+from tests.waiting import wait_until
 
 SAVES = """
 import os
@@ -96,6 +97,27 @@ run: {json.dumps(RUN)}
     )
     assert second.resumes == f"the newest checkpoint of {first.row.id}"
     assert written(world, second.row.id) == [f"from {first.row.id} 2"]
+
+
+def test_the_step_of_a_job_that_still_runs_is_fixed_at_submission(world: Embedded) -> None:
+    """Nodes look at different moments, and would begin from different steps."""
+    waits = "import time\nfrom pathlib import Path\nwhile not Path('go').exists(): time.sleep(0.01)\n"
+    runs = world.submit(python(f"{SAVES}\n{waits}\n{SAVES}"), name="runs")
+    wait_until(lambda: world.service.job(runs).checkpoint_step == 2, "it has saved")
+    world.service.cordon("n1", cordoned=True)
+    second = world.submit(RUN, checkpoint={"resume_from": "runs"}, placement={"nodes": ["n1"]})
+    (world.work / "go").touch()
+    assert world.ended(runs).checkpoint_step == 4
+    world.service.cordon("n1", cordoned=False)
+    assert world.service.job(second).resumes == f"step 2 of {runs}"
+    assert written(world, second) == [f"from {runs} 2"]
+    silent = world.submit(name="silent")
+    early = refused(world, checkpoint={"resume_from": "silent"})
+    assert early.detail == f"checkpoint.resume_from: {silent} has not ended, and has saved no checkpoint yet"
+    array = world.submit(name="sweep", array="0-1")
+    assert "is an array that has not ended" in refused(world, array="0-1", checkpoint={"resume_from": array}).detail
+    over = world.submit(name="over", checkpoint={"pattern": "model.pt", "grace": 0})
+    assert "writes over its only checkpoint" in refused(world, checkpoint={"resume_from": over}).detail
 
 
 def test_what_is_not_there_is_refused(world: Embedded) -> None:

@@ -112,8 +112,10 @@ async def clone(caller: Caller, name: str, overrides: Record) -> Record:
 
 
 async def _first_of_retries(caller: Caller, name: str) -> CustomObject | None:
-    """Return the first of a row of retries that ends with a job; None if it was deleted."""
-    while True:
+    """Return the first of a row of retries that ends with a job; None if it was deleted, or the row has no first."""
+    seen = set[str]()
+    while name not in seen:
+        seen.add(name)
         try:
             gang_job = await caller.api.get(GANG_JOBS, name, caller.namespace)
         except ApiError as error:
@@ -124,6 +126,7 @@ async def _first_of_retries(caller: Caller, name: str) -> CustomObject | None:
         if not retry_of:
             return gang_job
         name = retry_of
+    return None  # annotations that were written by hand
 
 
 def _fields(gang_job: CustomObject) -> Record:

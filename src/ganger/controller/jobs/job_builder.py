@@ -17,7 +17,7 @@ import msgspec
 
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
-from ganger.engine.submit.resume_from import MAX_SOURCES, check_in_place, sources_of
+from ganger.engine.submit.resume_from import MAX_SOURCES, check_in_place, live_step, sources_of
 from ganger.errors import RequestError
 from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.gang_jobs.gpu_slices import with_slices
@@ -92,7 +92,7 @@ class JobBuilder:
     def _resume_sources(self, key: Key, spec: JobSpec, most: int) -> tuple[ResumeSource, ...]:
         """Return where a job's first checkpoint comes from: at most so many jobs, each of which resumed from the next.
 
-        Raises RequestError (no_such_dependency, is_array).
+        Raises RequestError (no_such_dependency, is_array, no_checkpoint).
         """
         text = spec.checkpoint.resume_from if spec.checkpoint is not None else None
         if text is None or most == 0:
@@ -113,7 +113,12 @@ class JobBuilder:
             uid=gang_job.metadata.uid,
             resumes=self._resume_sources(source_key, source_spec, most - 1),
         )
-        return sources_of(spec, source.element(element[1]) if element else source, step, WORK)
+        source = source.element(element[1]) if element else source
+        with self.loop.view() as state:
+            gang = state.gang_or_head(source.id)
+            if step is None and gang is not None and source.id not in {after.job for after in spec.after}:
+                step = live_step(source, gang.checkpoints.newest_step)
+        return sources_of(spec, source, step, WORK)
 
     def pending_dependencies(self, spec: JobSpec) -> tuple[After, ...]:
         """Return the dependencies, as ids, that have not ended.

@@ -16,7 +16,8 @@ from ganger.model.job_sections.checkpoint_spec import ResumeSource
 from ganger.settings import Home
 
 MAX_SOURCES: Final = 8
-"""Of a job that is retried again and again without a save, the directories in which each attempt looks."""
+"""Directories in which each attempt looks, of a job that is retried again and again without a save: the newest, and the
+last, which is that of the job that a user has named."""
 
 
 def run_directory(job: Job, home: Home) -> str:
@@ -60,7 +61,33 @@ def sources_of(spec: JobSpec, source: Job, step: int | None, directory: str) -> 
         by_index=is_array,
     )
     earlier = source.resumes if step is None else tuple(replace(other, step=step) for other in source.resumes)
-    return (own, *earlier)[:MAX_SOURCES]
+    if len(earlier) >= MAX_SOURCES:
+        earlier = (*earlier[: MAX_SOURCES - 2], earlier[-1])
+    return (own, *earlier)
+
+
+def live_step(source: Job, newest_step: int | None) -> int:
+    """Return the step of the checkpoint from which a job begins that resumes from a live one.
+
+    It is fixed at submission. The nodes of a gang look for the newest checkpoint at different moments, so that while
+    the other job saves, some would begin from another step than the rest. A job that comes after the other one needs
+    no step.
+
+    newest_step: of the newest checkpoint of the other job, None if none is known.
+
+    Raise RequestError (no_checkpoint, 409) when that has no checkpoints by step.
+    """
+    pattern, name = source.spec.checkpoint.pattern if source.spec.checkpoint else None, source.id
+    remedy = f"add after: [{{job: {name}, when: ended}}], or wait for it: ganger wait {shell_quoted_id(name)}"
+    if source.spec.array is not None and source.index is None:
+        message = f"checkpoint.resume_from: {name} is an array that has not ended: its elements still save"
+    elif pattern is not None and "*" not in pattern:
+        message = f"checkpoint.resume_from: {name} has not ended, and writes over its only checkpoint"
+    elif newest_step is None:
+        message = f"checkpoint.resume_from: {name} has not ended, and has saved no checkpoint yet"
+    else:
+        return newest_step
+    raise RequestError("no_checkpoint", message, remedy, 409)
 
 
 def check_source(source: Job, step: int | None, newest_step: int | None) -> None:

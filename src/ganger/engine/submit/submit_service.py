@@ -37,7 +37,7 @@ from ganger.engine.submit.build import (
     read_specs,
 )
 from ganger.engine.submit.quota_check import nearest
-from ganger.engine.submit.resume_from import check_in_place, check_source, run_directory, sources_of
+from ganger.engine.submit.resume_from import check_in_place, check_source, live_step, run_directory, sources_of
 from ganger.errors import RequestError
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Submitted
@@ -237,6 +237,8 @@ class SubmitService:
         job = stored[3] if stored is not None else next(job for job in file_jobs.values() if job.id == source)
         if stored is not None and stored[0].state in ENDED:
             check_source(job, step, stored[2])
+        elif step is None and source not in {after.job for after in spec.after}:
+            step = live_step(job, stored[2] if stored is not None else None)
         spec = replace(
             spec, checkpoint=replace(spec.checkpoint, resume_from=source if step is None else f"{source}:{step}")
         )

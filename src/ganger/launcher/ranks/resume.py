@@ -68,7 +68,8 @@ class Resumption:
         own_fence = fence.Fence(root, environment.get("GANGER_JOB_ID", ""), self._uid, self._plan.generation)
         if self._has_rank_0 and "GANGER_CHECKPOINT_IN_PLACE" in environment and own_fence.is_new():
             self._refuse_others(root)
-            os.makedirs(root, exist_ok=True)  # its marker tells later attempts that what is there is their own
+            with suppress(OSError):
+                os.makedirs(root, exist_ok=True)  # its marker tells later attempts that what is there is their own
         with suppress(OSError):  # missing or read-only: a rank that saves gets the error
             own_fence.claim()
         roll_back.set_aside_newer(environment)
