@@ -17,6 +17,7 @@ NEVER_SPENDS = (Cause.NODE_LOST, Cause.LAUNCHER_LOST, Cause.PORT_BUSY)
 ENDED = ("succeeded", "failed", "stopped")
 WHEN_CLEARED = {"up": "succeeded", "done": "succeeded", "again": "pending", "over": "failed", "ending": "stopped"}
 WHEN_CLEARED |= {"suspending": "suspended"}
+MAY_FINISH = ("again", "suspending")
 FORGIVEN = 3
 """Attempts without progress, where the job sets no limit."""
 
@@ -34,8 +35,10 @@ class Life:
     state: str = "pending"
     ended_ms: int | None = None
     generation: int = 0
+    nodes: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
+    ends_by: Cause | None = None
     has_failed: bool = False
     suspends: bool = False
     stepped: bool = False
@@ -53,6 +56,12 @@ class Life:
     def is_new(self) -> bool:
         """True if it has never made a step."""
         return not self.stepped_before and not self.stepped
+
+    @property
+    def finished_in_notice(self) -> bool:
+        """True if it finished on all nodes while it was stopped for something that this makes moot."""
+        may_finish = self.state in MAY_FINISH or (self.state == "ending" and self.ends_by is Cause.TIME_LIMIT)
+        return may_finish and not self.has_failed and self.finished == self.nodes
 
     def fail(self, failed: e.Failed) -> None:
         """Record the first failure of a generation; later ones are consequences of it."""
@@ -125,7 +134,7 @@ class Oracle:
                 if decision.cause in ENDS and life.state in ("pending", "suspended"):
                     life.state, life.ended_ms = "stopped", at_ms
                 elif decision.cause in ENDS and life.state in ("up", "again", "suspending"):
-                    life.state = "ending"
+                    life.state, life.ends_by = "ending", decision.cause
                 elif decision.cause in PREEMPTIONS:
                     self._check(life.state == "up", f"{decision.gang} is preempted and is {life.state}")
                     life.state = "again"
@@ -143,7 +152,7 @@ class Oracle:
                 )
         life.stepped_before |= life.stepped
         life.state, life.generation, life.resumed = "up", start.generation, life.saved
-        life.left, life.finished = {*start.nodes}, set()
+        life.nodes, life.left, life.finished = {*start.nodes}, {*start.nodes}, set()
         life.stepped = life.has_failed = False
 
     def _fact(self, event: e.Event, life: Life, at_ms: int) -> None:
@@ -177,7 +186,7 @@ class Oracle:
             device: gang for device, gang in self.held.items() if gang != life.job.id or device[0] not in cleared
         }
         if cleared and not life.left:
-            life.state = WHEN_CLEARED[life.state]
+            life.state = "succeeded" if life.finished_in_notice else WHEN_CLEARED[life.state]
             if life.state == "pending" and life.suspends:
                 life.state, life.suspends = "suspended", False
             life.ended_ms = at_ms if life.state in ENDED else None

@@ -112,8 +112,19 @@ def test_first_phase_ends_in_none(rank: Rank) -> None:
 
 def test_notice_has_cause_and_deadline(rank: Rank) -> None:
     assert train.notice() is None
+    assert not (rank.task / "rank-3.noticed").exists()
     rank.notify("spot_reclaim", 1_700_000_000_500)
     assert train.notice() == ("spot_reclaim", 1_700_000_000.5)
+    assert (rank.task / "rank-3.noticed").exists()
+
+
+def test_rank_that_cannot_record_that_it_knows_of_a_notice_does_not_get_it(
+    rank: Rank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank.notify("suspended", 1_700_000_000_500)
+    (rank.task / "rank-3.noticed").mkdir()  # stands for a full disk
+    assert train.notice() is None
+    assert "this rank cannot record that it knows of it" in capsys.readouterr().err
 
 
 def test_world_of_a_rank(rank: Rank) -> None:

@@ -92,6 +92,9 @@ class Generation:
         self._counts_exits = True  # exit codes of ranks that still run count for `exit_code`
         self._is_done_sent = False
         self._overdue: list[int] = []
+        self._is_signalled = False  # a process handled the plan's signal, and so knows of the notice
+        self._has_left = False  # a rank ended because it was stopped, not because it had finished
+        self._is_finished = False  # every rank here did all that it had to do, and that is reported
         self._is_outcome_sent = False  # by `rank_failed`, `start_failed` or `finished`, whichever came first
         self._check_at = NEVER
         self._pause_s = leftovers.FIRST_PAUSE_S
@@ -362,10 +365,12 @@ class Generation:
         if not ended:
             return
         exits = {rank: self._describe_exit(rank, process) for rank, process in ended.items()}
+        left = self._leaves()
+        self._has_left = self._has_left or left
         for rank, process in ended.items():
-            self._records.exit(rank, {"pid": process.pid, **exits[rank]}, process.last_lines())
+            self._records.exit(rank, {"pid": process.pid, "left": left, **exits[rank]}, process.last_lines())
             if self._sender.is_remote:  # the server cannot read the record
-                self._sender.send_repeated("exit_record", rank=rank, pid=process.pid, **exits[rank])
+                self._sender.send_repeated("exit_record", rank=rank, pid=process.pid, left=left, **exits[rank])
         if 0 in ended:
             self._steps.send_results()
         ignored = {plan.rank for plan in self._plan.ranks if plan.is_ignored}
@@ -427,15 +432,15 @@ class Generation:
             self._check_at = time.monotonic() + GROUP_POLL_S
             return
         self._flush_reports()
-        if self._stop is None and not self._is_outcome_sent:
-            self._is_outcome_sent = True
+        if not self._is_outcome_sent and self._has_finished():
+            self._is_outcome_sent = self._is_finished = True
             self._sender.send_fact("finished")
         if self._copier is not None:
             now = time.monotonic()
             if self._copier.awaits_end(now, NEVER if self._stop is None else self._stop.kill_at):
                 self._check_at = now + GROUP_POLL_S
                 return
-            self._copier.close(is_finished=self._stop is None and self.exit_code == 0)
+            self._copier.close(is_finished=self._is_finished)
         if self._agent is not None:
             self._agent.close()
         if self._checkpoint_counts is not None:
@@ -449,6 +454,28 @@ class Generation:
             self._pause_s = min(2 * self._pause_s, leftovers.LONGEST_PAUSE_S)
             return
         self._clear()
+
+    def _leaves(self) -> bool:
+        """Return True if a rank that ends now does so because of a stop: it was terminated, or knew of the notice.
+
+        A rank that exits with 0 without either has finished its work, although the generation is being stopped. The
+        ranks of a node are judged together: those that torchrun or mpirun started end behind one that ganger started.
+        """
+        if self._stop is None:
+            return False
+        return self._stop.sent is not None or self._is_signalled or self._records.is_notice_known()
+
+    def _has_finished(self) -> bool:
+        """Return True if every rank here ended well by itself, be it during the notice of a stop that none knew of.
+
+        A node on which another one starts processes has no rank of its own to wait for.
+        """
+        if self._stop is None:
+            return True
+        if not self._plan.ranks:
+            return not self._leaves()
+        processes = [self._ranks.get(plan.rank) for plan in self._plan.ranks if not plan.is_ignored]
+        return not self._has_left and all(process is not None and process.code == 0 for process in processes)
 
     def _clear(self) -> None:
         self._records.end_notice()
@@ -494,7 +521,9 @@ class Generation:
             return
         # Only to processes that handle it: it would kill a shell that merely waits for the rank's program.
         sessions = frozenset(process.pid for process in self._ranks.values() if process.code is None)
-        leftovers.send(leftovers.handlers(self._directory, sessions, number), number)
+        handlers = leftovers.handlers(self._directory, sessions, number)
+        self._is_signalled = bool(handlers)
+        leftovers.send(handlers, number)
 
     def _notify(self, cause: str, notice_s: float) -> None:
         self._records.notice(cause, notice_s)

@@ -85,7 +85,8 @@ def ending(task: TaskRecords, gang: str, generation: int, node: str) -> Failed |
         if first["pid"] is not None:
             return rank_failed(first, gang, generation, node)
         return _start_failed(first | {"detail": " ".join(_tail(first))}, gang, generation, node)
-    if planned and {record["rank"] for record in records} >= {rank["rank"] for rank in planned}:
+    has_left = any(record["left"] for record in records)  # it was stopped before it had finished
+    if planned and not has_left and {record["rank"] for record in records} >= {rank["rank"] for rank in planned}:
         return Finished(gang=gang, generation=generation, nodes=(node,))
     return None
 

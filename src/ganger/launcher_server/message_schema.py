@@ -250,6 +250,7 @@ class _RankUsage(_OfGeneration):
 class _ExitRecordMessage(_End, _OfGeneration):
     type: Literal["exit_record"]
     pid: Count
+    left: bool = False
 
 
 class _FileContent(_OfGeneration):
@@ -331,6 +332,7 @@ _Message = Annotated[
 
 class _ExitRecord(_End):
     pid: Count | None = None
+    left: bool = False
     tail: Tail = []
 
 

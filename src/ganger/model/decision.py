@@ -102,6 +102,18 @@ FAILURES: Final = (
     Cause.NODE_LOST,
 )
 """Causes that are failures rather than decisions."""
+FINISHES_IN_NOTICE: Final = (
+    Cause.TIME_LIMIT,
+    Cause.PREEMPTED,
+    Cause.SUSPENDED,
+    Cause.DRAINED,
+    Cause.NODE_PREEMPTED,
+    Cause.EVICTED,
+    Cause.RESIZED,
+    Cause.MOVED,
+    Cause.IDLE_SUSPEND,
+)
+"""Causes of a stop that a gang outruns: if all its ranks finish within the notice, it has succeeded."""
 UNADMITTED: Final = (
     Cause.NAMESPACE_QUOTA,
     Cause.WEBHOOK_UNREACHABLE,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ganger.launcher.ranks.stop_signals import StopSignals
-from tests.launcher.harness import SH, Server, Task, is_alive
+from tests.launcher.harness import SH, UNTIL_GO, Server, Task, is_alive
 from tests.waiting import wait_until
 
 FOREVER = 3_600_000
@@ -84,13 +84,34 @@ def test_notice_is_a_file_with_cause_and_deadline(task: Task, server: Server) ->
     assert not task.file("notice").exists()
 
 
-def test_rank_that_exits_under_notice_has_not_finished(task: Task, server: Server) -> None:
-    task.run([sys.executable, "-c", SAVES_ON_NOTICE])
+IGNORES_NOTICE = f"{UNTIL_GO}; exit 0"
+KNOWS_OF_NOTICE = 'while [ ! -e "$GANGER_TASK_DIR/notice" ]; do sleep 0.01; done; > "$GANGER_TASK_DIR/rank-0.noticed"'
+
+
+@pytest.mark.parametrize(
+    ("lines", "has_finished"),
+    [((IGNORES_NOTICE,), True), ((f"{UNTIL_GO}; exit 3",), False), ((IGNORES_NOTICE, KNOWS_OF_NOTICE), False)],
+    ids=["unaware", "failed", "one_knows"],
+)
+def test_ranks_that_exit_unaware_of_the_notice_have_finished(
+    task: Task, server: Server, lines: tuple[str, ...], has_finished: bool
+) -> None:
+    task.run([], [{"rank": rank, "environment": {}, "argv": [*SH, line]} for rank, line in enumerate(lines)])
     server.wait("started")
     server.stop(1, notice_ms=FOREVER)
+    task.wait_for("notice")
+    (task.work / "go").touch()
+    server.wait("cleared")
+    assert server.kinds() == ["started", *(["finished"] if has_finished else []), "cleared"]
+
+
+def test_rank_that_exits_with_0_when_it_is_terminated_has_left(task: Task, server: Server) -> None:
+    task.run([sys.executable, "-c", SAVES_ON_SIGNAL.format(name="SIGTERM")])
+    _wait_for_output(task, "ready")
+    server.stop(1, notice_ms=1, kill_after_ms=FOREVER)
     server.wait("cleared")
     assert server.kinds() == ["started", "cleared"]
-    assert task.json("rank-0.exit")["exit_code"] == 0
+    assert (task.json("rank-0.exit")["exit_code"], task.json("rank-0.exit")["left"]) == (0, True)
 
 
 def test_sigterm_follows_the_notice(task: Task, server: Server) -> None:
@@ -107,6 +128,7 @@ def test_signal_of_the_plan_is_sent_with_the_notice(task: Task, server: Server) 
     server.stop(1, notice_ms=FOREVER)
     server.wait("cleared")
     assert task.texts("o") == ["ready", "saved on SIGUSR1"]
+    assert server.kinds() == ["started", "cleared"], "a rank that got the signal knows of the notice"
 
 
 def test_signal_of_the_plan_reaches_the_program_of_a_shell_line_but_not_the_shell(task: Task, server: Server) -> None:

@@ -175,5 +175,7 @@ def _paint(parts: dict[str, int], attempt: Attempt, until: int, *, first: bool, 
             parts["checkpoint"] += min(took, covered)
             parts["productive"] += covered - min(took, covered)
             unsaved, at_most = unsaved - covered, at_most + covered
-    is_kept = attempt.why in ("", "ends") or attempt.gone is None
+    finished = attempt.why.startswith("goes on") and not attempt.unfinished and not attempt.asked_to_end
+    finished = finished and attempt.failure is None
+    is_kept = attempt.why in ("", "ends") or attempt.gone is None or finished
     parts["productive" if is_kept else "lost" if observed else "unobserved"] += unsaved

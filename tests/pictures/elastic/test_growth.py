@@ -165,6 +165,12 @@ test_scale = scenarios(
                scale A 2 -> AA AA .. | A resizing
                gone A    -> AA AA ..""",
         ),
+        "it finishes while it is resized, and gets nothing more": (
+            "n1:AA n2:.. n3:.. A,from=1,to=3,time=9h,save",
+            "",
+            """scale A 2 -> AA AA .. | A resizing
+               done A    -> .. .. .. | A succeeded""",
+        ),
         "it keeps the nodes that are next to each other": (
             "r1/n1:AA r1/n2:BB r2/n3:AA r2/n4:AA A,from=1,to=3,time=9h B,time=9h",
             "",

@@ -64,6 +64,57 @@ test_stops = scenarios(
     }
 )
 
+test_finishes_within_its_notice = scenarios(
+    {
+        "suspended, on all nodes": (
+            "n1:AA n2:AA",
+            "",
+            """suspend A           -> AA AA | A suspending
+               exits A n1; gone A n1 -> .. AA | A suspending
+               done A n2           -> .. .. | A succeeded""",
+        ),
+        "suspended, and left on one node": (
+            "n1:AA n2:AA",
+            "",
+            """suspend A         -> AA AA | A suspending
+               done A n1; gone A -> .. .. | A suspended""",
+        ),
+        "drained": (
+            "n1:AA n2:..",
+            "",
+            """drain n1 -> AA# .. | A requeueing
+               done A   -> ..# .. | A succeeded""",
+        ),
+        "at its time limit": (
+            "n1:AA A,time=1h",
+            "",
+            """+1h    -> AA | A stopping
+               done A -> .. | A succeeded""",
+        ),
+        "suspended, resumed": (
+            "n1:AA",
+            "",
+            """suspend A; resume A -> AA
+               suspend A           -> AA | A suspending
+               resume A            -> AA | A requeueing
+               done A              -> .. | A succeeded""",
+        ),
+        "suspended, and then stopped": (
+            "n1:AA",
+            "",
+            """suspend A -> AA | A suspending
+               stop A    -> AA | A stopping
+               done A    -> .. | A stopped""",
+        ),
+        "after a failure": (
+            "n1:AA n2:AA",
+            "",
+            """fails A signal -> AA AA | A requeueing
+               drain n2; exits A; gone A -> .. ..# | A backoff""",
+        ),
+    }
+)
+
 test_drains = scenarios(
     {
         "its jobs restart elsewhere": (

@@ -117,6 +117,19 @@ def test_no_step_is_lost_and_no_attempt_is_spent(world: Embedded) -> None:
     assert [row.kind for row in world.service.events(after=0, gang=None, limit=500) if row.kind == "failed"] == []
 
 
+def test_a_job_that_finishes_within_its_notice_has_succeeded(world: Embedded) -> None:
+    """Neither rank looks for the notice: what they did at their end, such as an upload, is not done again."""
+    command = python("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
+    grace = {"dir": "saved", "grace": f"{GRACE_S}s"}
+    job = world.submit(command, nodes=2, nproc_per_node=1, checkpoint=grace)
+    world.until(job, "running")
+    world.service.suspend(job, suspended=True)
+    world.until(job, "suspending")
+    (world.work / "go").touch()
+    view = world.ended(job)
+    assert (view.row.state, [attempt.outcome for attempt in view.attempts]) == ("succeeded", ["finished"])
+
+
 RULES = {
     "guarantee": (
         "preemption: {reclaim: guarantee}\nqueues: {owner: {nominal: {gpus: 2}}}",

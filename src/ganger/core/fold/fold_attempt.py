@@ -194,10 +194,10 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touch
     state.leave(gang, nodes)
     if attempt.left:
         return ()
-    if gang.state is GangState.RESIZING:
+    if gang.state is GangState.RESIZING and not gang.has_finished:
         state.reallocate(gang, at_ms)
         return ()
-    return end_attempt(state, gang, at_ms)
+    return abandon_target(state, gang, at_ms) if gang.attempt.target else end_attempt(state, gang, at_ms)
 
 
 def abandon_target(state: State, gang: Gang, at_ms: int) -> Touched:
@@ -213,8 +213,9 @@ def end_attempt(state: State, gang: Gang, at_ms: int) -> Touched:
     state.end_allocation(gang, at_ms)
     attempt.lent, attempt.recalled_by = (), ""
     gang.shape = gang.job.spec.shape if gang.is_elastic or gang.job.spec.spares else gang.shape
-    gang.step(GangStep.FINISHED if gang.state in ACTIVE else GangStep.CLEARED, at_ms)
-    if gang.account.part != "working":
+    was_active = gang.state in ACTIVE
+    gang.step(GangStep.FINISHED if gang.has_finished else GangStep.CLEARED, at_ms)
+    if gang.account.part != "working" and (was_active or gang.state is not GangState.SUCCEEDED):
         # It continues later, or failed; the work of a stopped gang counts as kept.
         gang.account.lose(at_ms, is_observed=gang.is_observed)
     if gang.ended:

@@ -9,7 +9,7 @@ from ganger.core.state.gang_attempts import Attempt, Checkpoints, Retries
 from ganger.core.state.lifecycle import GangStep, Phase, gang_next
 from ganger.core.state.runtime_estimate import NEVER_MS, ExpectedRunTime
 from ganger.core.state.time_accounting import Account, Part
-from ganger.model.decision import Cause, NodeShare
+from ganger.model.decision import FINISHES_IN_NOTICE, Cause, NodeShare
 from ganger.model.job import ENDED, After, GangState, Job
 from ganger.model.shape import Shape
 
@@ -258,6 +258,21 @@ class Gang:
         if self.attempt.stepped:
             return Phase.RUNNING
         return Phase.RECOVERING if self.attempt.stepped_before else Phase.STARTING
+
+    @property
+    def has_finished(self) -> bool:
+        """True if its attempt, which has left all nodes, did all its work.
+
+        A gang that is stopped may finish within the notice, on all nodes: launchers report no rank that left because of
+        the notice as finished. Then nothing of it is to go on. A user's stop stands, and so does a rollback.
+        """
+        if self.state in ACTIVE:
+            return True
+        attempt = self.attempt
+        if attempt.stop_sent not in FINISHES_IN_NOTICE or attempt.failure is not None or self.goes_back:
+            return False
+        finished = frozenset(attempt.finished)
+        return bool(finished) and all(node in finished for node in self.nodes)
 
     @property
     def failing_nodes(self) -> tuple[str, ...]:

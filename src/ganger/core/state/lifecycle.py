@@ -69,13 +69,17 @@ GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.RUNNING, S.RESIZE): G.RESIZING,
     # Its nodes stay allocated when the generation is gone, and the next one starts on them.
     (G.RESIZING, S.CLEARED): G.RESIZING,
+    # A gang that finishes while it is being stopped has succeeded: it finished within the notice.
+    (G.RESIZING, S.FINISHED): G.SUCCEEDED,
     (G.RESIZING, S.PLACED): G.STARTING,
     (G.RESIZING, S.REQUEUE): G.REQUEUEING,
     (G.RESIZING, S.SUSPEND): G.SUSPENDING,
     (G.RESIZING, S.END): G.STOPPING,
     (G.REQUEUEING, S.CLEARED): G.PENDING,
+    (G.REQUEUEING, S.FINISHED): G.SUCCEEDED,
     (G.REQUEUEING, S.END): G.STOPPING,
     (G.SUSPENDING, S.CLEARED): G.SUSPENDED,
+    (G.SUSPENDING, S.FINISHED): G.SUCCEEDED,
     (G.SUSPENDING, S.RESUME): G.REQUEUEING,
     (G.SUSPENDING, S.END): G.STOPPING,
     # A gang that is ending accepts another end without a change.
@@ -84,6 +88,7 @@ GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.FAILING, S.CLEARED): G.FAILED,
     (G.FAILING, S.END): G.FAILING,
     (G.STOPPING, S.CLEARED): G.STOPPED,
+    (G.STOPPING, S.FINISHED): G.SUCCEEDED,
     (G.STOPPING, S.END): G.STOPPING,
 }
 

@@ -18,7 +18,7 @@ from ganger.engine.query.event_text import (
     skipped_texts,
     stop_text,
 )
-from ganger.model.decision import UNADMITTED, Cause, Start, Stop
+from ganger.model.decision import FINISHES_IN_NOTICE, UNADMITTED, Cause, Start, Stop
 from ganger.model.event import (
     Checkpointed,
     Cleared,
@@ -74,6 +74,7 @@ class _Attempt:
     unfinished: list[str] = field(default_factory=list)
     started_ms: int | None = None
     ended_ms: int | None = None
+    stop_cause: Cause | None = None
     outcome: str = "running"
     sentence: str = ""
     blame: str = ""
@@ -95,7 +96,9 @@ class _Attempt:
                 self.skipped_checkpoints = skipped_texts(event.skipped)
             case Finished(nodes=nodes):
                 self.unfinished = [node for node in self.unfinished if node not in nodes]
-                if not self.unfinished:
+                if not self.unfinished and self.stop_cause in FINISHES_IN_NOTICE and self.outcome == "stopped":
+                    self.outcome, self.sentence = "finished", ""  # within the notice
+                elif not self.unfinished:
                     self.settle("finished", "")
             case Done():
                 self.settle("finished", "")
@@ -138,6 +141,7 @@ class _Attempt:
 
     def stop(self, stop: Stop) -> None:
         """Note that the scheduler decided to stop the attempt."""
+        self.stop_cause = stop.cause
         self.settle("stopped" if stop.cause in _DECIDED_STOPS else "failed", stop_text(stop))
 
     def settle(self, outcome: str, sentence: str) -> None:

@@ -25,7 +25,9 @@ FROM_LAUNCHER = {
     ),
     "stacks_taken": ("ranks",),
     "rank_usage": ("ranks",),
-    "exit_record": ("rank", "pid", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "error_line"),
+    "exit_record": (
+        *("rank", "pid", "left", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "error_line"),
+    ),
     "file_content": ("id", "start", "data", "end"),
     "rank_failed": ("rank", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "error_line", "tail"),
     "start_failed": ("detail", "exit_code", "tail"),

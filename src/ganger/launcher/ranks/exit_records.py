@@ -70,6 +70,13 @@ class Records:
         """Write that the ranks are asked to save their work."""
         self._write("notice", {"cause": cause, "deadline_ms": now_ms() + int(notice_s * 1000)})
 
+    def is_notice_known(self) -> bool:
+        """Return True if a rank has recorded that it knows of the notice (`ganger.train.notices`)."""
+        try:
+            return any(name.startswith("rank-") and name.endswith(".noticed") for name in os.listdir(self._directory))
+        except OSError:
+            return True  # a gang that is taken to have finished would not go on
+
     def end_notice(self) -> None:
         with suppress(OSError):  # it may not exist
             os.unlink(self.path("notice"))

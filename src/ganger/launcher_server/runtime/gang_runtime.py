@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class NodeEnd(NamedTuple):
     """End of a generation on a node where nothing of it is left, for the case that no launcher has reported it.
 
-    has_succeeded: every rank ended well, though no launcher had a server to report that to.
+    has_succeeded: every rank ended well, or was stopped, though no launcher had a server to report that to.
     explains_failure: it is why the ranks failed, whatever a launcher has recorded of them.
     """
 
@@ -218,7 +218,8 @@ class GangRuntime:
             return
         gang, number = generation.gang, generation.number
         recorded = message_events.ending(self._place.records.task(gang, node), gang, number, node)
-        if recorded is None and end.has_succeeded:
+        # A launcher that is told to stop exits with 0 too.
+        if recorded is None and end.has_succeeded and not generation.stopping:
             recorded = Finished(gang=gang, generation=number, nodes=(node,))
         is_done = self._dispatcher.report_if_done(generation) is not None  # the gang is done without the rest
         finished = recorded if isinstance(recorded, Finished) else None
