@@ -25,6 +25,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     },
     "observed": {"points": [[3, 1_000, 0.5], [4, 1_001, None]]},
     "checkpointed": {"step": 3, "took_ms": 4, "saved_ms": 5},
+    "notice_saved": {"step": 3, "parts": 2},
     "copy_dropped": {"peer": "n2", "step": 3, "reason": "it has no room"},
     "preflight": {
         "nodes": [
@@ -69,7 +70,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
         }
     },
     "rank_usage": {"ranks": {"0": [950, 4096, 2]}},
-    "exit_record": {**ENDING, "pid": 12, "error": ERROR},
+    "exit_record": {**ENDING, "pid": 12, "left": True, "error": ERROR},
     "file_content": {"id": 1, "start": 0, "data": "eA==", "end": 1},
     "rank_failed": {**ENDING, "error": ERROR, "tail": ["x"]},
     "start_failed": {"detail": "x", "exit_code": 127, "tail": ["x"]},

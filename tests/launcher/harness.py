@@ -77,8 +77,11 @@ class Server:
         assert self._connection is not None
         self._connection.sendall(data)
 
-    def stop(self, generation: int, notice_ms: int = 0, kill_after_ms: int = 10_000, cause: str = "user") -> None:
-        self.send("stop", generation=generation, cause=cause, notice_ms=notice_ms, kill_after_ms=kill_after_ms)
+    def stop(
+        self, generation: int, notice_ms: int = 0, kill_after_ms: int = 10_000, cause: str = "user", **saved: object
+    ) -> None:
+        times = {"notice_ms": notice_ms, "kill_after_ms": kill_after_ms}
+        self.send("stop", generation=generation, cause=cause, **times, **saved)
 
     def wait(self, kind: str, count: int = 1, **fields: Any) -> dict[str, Any]:
         """Return the `count`-th message of that kind with those fields."""

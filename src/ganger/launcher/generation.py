@@ -92,6 +92,7 @@ class Generation:
         self._counts_exits = True  # exit codes of ranks that still run count for `exit_code`
         self._is_done_sent = False
         self._overdue: list[int] = []
+        self._saved_step: int | None = None  # of the checkpoint that the notice has brought
         self._is_signalled = False  # a process handled the plan's signal, and so knows of the notice
         self._has_left = False  # a rank ended because it was stopped, not because it had finished
         self._is_finished = False  # every rank here did all that it had to do, and that is reported
@@ -191,10 +192,17 @@ class Generation:
             self._monitor.announce()
         if self._checkpoint_counts is not None:
             self._checkpoint_counts.announce()
+        if self._reports is not None:
+            self._reports.announce()
 
-    def stop(self, cause: str, notice_s: float, kill_after_s: float) -> None:
-        """Stop the ranks by notice, SIGTERM and SIGKILL; without ranks there is no notice."""
+    def stop(self, cause: str, notice_s: float, kill_after_s: float, saved_step: int | None = None) -> None:
+        """Stop the ranks by notice, SIGTERM and SIGKILL; without ranks there is no notice.
+
+        saved_step: the notice has brought a checkpoint of this step, which is complete on all nodes: once the ranks
+            here have made the step too, nothing that they do is of use
+        """
         now = time.monotonic()
+        self._saved_step = self._saved_step if saved_step is None else saved_step
         if not self._ranks and not self._plan.agent:
             notice_s = 0
         if self._stop is None:
@@ -239,6 +247,10 @@ class Generation:
         self._memory.tick(now)
         if self._monitor is not None and self._stop is None:
             self._monitor.tick(now)
+        if self._stop is not None and self._saved_step is not None and self._stop.sent is None:
+            ended = {rank for rank, process in self._ranks.items() if process.code is not None}
+            if self._reports is None or self._reports.has_made(self._saved_step, ended, now):
+                self._stop.end_ranks(now)
         number = self._stop.step(now) if self._stop is not None else None
         if number is not None:
             self._note_overdue(number)
@@ -437,7 +449,7 @@ class Generation:
             self._sender.send_fact("finished")
         if self._copier is not None:
             now = time.monotonic()
-            if self._copier.awaits_end(now, NEVER if self._stop is None else self._stop.kill_at):
+            if self._copier.awaits_end(now, NEVER if self._stop is None else self._stop.leave_at):
                 self._check_at = now + GROUP_POLL_S
                 return
             self._copier.close(is_finished=self._is_finished)
@@ -486,7 +498,7 @@ class Generation:
 
     def _note_overdue(self, number: int) -> None:
         """Remember the ranks that are killed although they, or what they started in their groups, had time to end."""
-        if number == signal.SIGKILL and self._stop is not None and self._stop.gave_time:
+        if number == signal.SIGKILL and self._stop is not None and self._stop.gave_time and not self._stop.is_early:
             late = [rank for rank, process in self._ranks.items() if process.code is None or process.group_lingers()]
             self._overdue = sorted(late)
 
@@ -527,6 +539,8 @@ class Generation:
 
     def _notify(self, cause: str, notice_s: float) -> None:
         self._records.notice(cause, notice_s)
+        if self._reports is not None:
+            self._reports.notice()
         if self._checkpoint_counts is not None:
             self._checkpoint_counts.notice(time.monotonic())
 

@@ -242,7 +242,11 @@ class Launcher:
                 )
             elif message["type"] == "stop":
                 notice_s, kill_after_s = (_check_count(message[name]) / 1000 for name in ("notice_ms", "kill_after_ms"))
-                self._stop(_check_count(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
+                saved_step = message.get("saved_step")
+                if saved_step is not None and (type(saved_step) is not int or abs(saved_step) > LARGEST):
+                    raise ValueError(f"{saved_step!r} is not a step")
+                generation = _check_count(message["generation"])
+                self._stop(generation, str(message["cause"]), notice_s, kill_after_s, saved_step)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             note(f"ignored {message['type']}: {error!r}")
 
@@ -298,9 +302,9 @@ class Launcher:
         if self._current is not None and self._current.number == generation:
             self._current.take_stacks(py_spy if isinstance(py_spy, str) else None)
 
-    def _stop(self, generation: int, cause: str, notice_s: float, kill_after_s: float) -> None:
+    def _stop(self, generation: int, cause: str, notice_s: float, kill_after_s: float, saved_step: int | None) -> None:
         if self._current is not None and self._current.number == generation:
-            self._current.stop(cause, notice_s, kill_after_s)
+            self._current.stop(cause, notice_s, kill_after_s, saved_step)
             return
         if generation == self._next:
             self._next = None

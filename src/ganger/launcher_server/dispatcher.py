@@ -31,7 +31,7 @@ from ganger.ports import Report
 MAX_REFUSED: Final = 5
 """Refused messages in a row after which a launcher's attempt fails: it would send them again for ever."""
 
-STATES: Final = ("ready", "warmed", "checkpoint_counts", "stall_report", "stacks_taken", "exit_record")
+STATES: Final = ("ready", "warmed", "notice_saved", "checkpoint_counts", "stall_report", "stacks_taken", "exit_record")
 """Messages that a launcher repeats after each `welcome`, as long as they hold; they are not acknowledged."""
 
 
@@ -157,6 +157,8 @@ class Dispatcher:
         match message["type"]:
             case "ready":
                 self._start_stage(generation, node, message)
+            case "notice_saved":
+                self._end_if_saved(generation, node, message)
             case "checkpoint_counts":
                 self._agreement.counts_received(generation, node, message)
             case "stall_report":
@@ -235,6 +237,20 @@ class Dispatcher:
             if connection is not None:
                 connection.send("proceed", generation=generation.number, stage=stage, agents=agents)
 
+    def _end_if_saved(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+        """Have the launchers end a gang, which is being stopped, once the checkpoint of the notice is complete.
+
+        It takes a second message: a rank on one node may still be in the step that another has saved, and in no node's
+        power is it to tell whether every part is there. A launcher without a connection gets it when it connects.
+        """
+        is_complete = generation.notice_saved(node, message["step"], message["parts"])
+        if not is_complete or generation.stopping is None or generation.warming:
+            return
+        for name in generation.remaining:
+            connection = self._world.connection(generation.gang, name)
+            if connection is not None:
+                send_stop(connection, generation.stopping, generation.notice_step)
+
     def _request_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
         connection = self._world.connection(gang, node)
         if connection is not None:
@@ -262,12 +278,13 @@ def _is_of(generation: Generation, hello: Hello) -> bool:
     return generation.number in (hello.generation, *hello.generations)
 
 
-def send_stop(connection: Connection, stop: Stop) -> None:
-    """Have a launcher stop what is left of a generation."""
+def send_stop(connection: Connection, stop: Stop, saved_step: int | None = None) -> None:
+    """Have a launcher stop what is left of a generation; `saved_step` is the `notice_step` of that generation."""
     connection.send(
         "stop",
         generation=stop.generation,
         cause=stop.cause.value,
         notice_ms=stop.notice_ms,
         kill_after_ms=kill_after_ms(stop.cause),
+        **({} if saved_step is None else {"saved_step": saved_step}),
     )

@@ -44,6 +44,8 @@ class Generation:
     steps: newest milestone of each node
     saved_step: that of its newest checkpoint, which all ranks have finished
     part_steps: newest checkpoint of which a node has saved its part, by node
+    notice_steps: newest checkpoint that a node has saved, or its part of it, in a save begun after the notice, by node
+    notice_step: that of the newest of these that is complete: the ranks need not go on
     reported_step: the last step reported for the gang
     stages: by node, the stage with which it is ready, and the port of its agent
     stall_reports: newest stall report of each node
@@ -72,6 +74,8 @@ class Generation:
     steps: dict[str, int] = field(default_factory=dict)
     saved_step: int | None = None
     part_steps: dict[str, int] = field(default_factory=dict)
+    notice_steps: dict[str, int] = field(default_factory=dict)
+    notice_step: int | None = None
     reported_step: int | None = None
     stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     stall_reports: dict[str, StallReport] = field(default_factory=dict)
@@ -151,6 +155,17 @@ class Generation:
         self.part_steps[node] = step
         whole = min(self.part_steps.values()) if len(self.part_steps) >= parts else None
         return None if whole == before else whole
+
+    def notice_saved(self, node: str, step: int, parts: int) -> bool:
+        """Record that the notice has brought a save on a node; return True if it makes a newer checkpoint complete."""
+        self.notice_steps[node] = step
+        if len(self.notice_steps) < parts:
+            return False
+        whole = step if parts <= 1 else min(self.notice_steps.values())
+        if self.notice_step is not None and whole <= self.notice_step:
+            return False
+        self.notice_step = whole
+        return True
 
     def ready(self, node: str, stage: int, port: int | None) -> tuple[int, list[str]] | None:
         """Record a ready node; return the stage reached by all and the waiting nodes, None if a node is missing."""

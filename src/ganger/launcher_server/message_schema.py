@@ -182,6 +182,12 @@ class _Checkpointed(_OfGeneration):
     parts: Count = 1
 
 
+class _NoticeSaved(_OfGeneration):
+    type: Literal["notice_saved"]
+    step: Step
+    parts: Count = 1
+
+
 class _Resumed(_OfGeneration):
     type: Literal["resumed"]
     step: Step | None
@@ -309,6 +315,7 @@ _Message = Annotated[
     | _Progressed
     | _Observed
     | _Checkpointed
+    | _NoticeSaved
     | _Resumed
     | _CopyDropped
     | _Preflight

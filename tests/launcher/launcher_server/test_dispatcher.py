@@ -17,7 +17,7 @@ from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.dispatcher import MAX_REFUSED, Dispatcher, LauncherWorld
 from ganger.launcher_server.generation_state import Generation, new_generation
 from ganger.launcher_server.remote_records import RemoteRecords
-from ganger.model.decision import NodeShare, Start
+from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.event import Event, Failed
 from ganger.model.evidence import RuleMatch
 from ganger.model.job import Job, JobSpec, Origin
@@ -30,6 +30,7 @@ from tests.launcher.remote_launchers import HOST, Controller, ListenFixture, Pod
 from tests.waiting import wait_until
 
 NODES = ("n1", "n2", "n3")
+FOREVER_MS = 86_400_000
 ECC = "NVRM: Xid 48: uncorrectable ECC error"
 
 
@@ -206,6 +207,47 @@ def test_ranks_in_pods_save_at_the_same_steps_across_servers(listens: ListenFixt
     assert len({tuple(steps[:fewest]) for steps in saves().values()}) == 1
 
 
+SAVES_ON_NOTICE = """
+import os, signal, time
+from ganger import train
+
+step = 0
+while not train.should_checkpoint():
+    step += 1
+    train.report(step=step)
+    time.sleep(0.01)
+if os.environ["GANGER_RANK"] == "0":
+    with train.checkpoint(step) as directory:
+        (directory / "state").write_text("state")
+signal.pause()
+"""
+
+
+def test_ranks_in_pods_end_once_one_of_them_has_saved(
+    listens: ListenFixture, starts: StartFixture, tmp_path: Path
+) -> None:
+    controller = listens()
+    pods = [starts(controller, node) for node in NODES[:2]]
+    generation = generation_of(pods, checkpoint=Checkpoint(grace_ms=FOREVER_MS))
+    recorder = EventRecorder(generation)
+    recorder.attach(controller)
+    environment = {"PATH": os.environ["PATH"], "GANGER_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    plans = [pod.plan([sys.executable, "-c", SAVES_ON_NOTICE], (rank,)) for rank, pod in enumerate(pods)]
+    controller.run(*(replace(plan, environment=environment) for plan in plans))
+    for pod in pods:
+        controller.wait("progressed", pod.node)
+    generation.stopping = Stop(gang=GANG, generation=1, cause=Cause.SUSPENDED, notice_ms=FOREVER_MS)
+    for pod in pods:
+        controller.send(
+            pod.node, "stop", generation=1, cause="suspended", notice_ms=FOREVER_MS, kill_after_ms=FOREVER_MS
+        )
+    for pod in pods:
+        controller.wait("cleared", pod.node, killed=[])
+        assert controller.wait("exit_record", pod.node)["left"]
+    assert recorder.of("finished") == []
+    assert len({controller.wait("notice_saved", "n1")["step"], recorder.wait("checkpointed").step}) == 1
+
+
 class RecordingServer:
     """A server on the running event loop whose log is simulated.
 
@@ -322,6 +364,41 @@ def test_an_acknowledgement_resets_the_refusals_of_its_node() -> None:
     server = asyncio.run(refuse())
     assert server.refusals[-1]
     assert [event.kind for event in server.events] == ["checkpointed", "checkpointed", "failed"]
+
+
+@pytest.mark.parametrize(("parts", "complete"), [(1, [5]), (2, [4])], ids=["common", "a part on each node"])
+def test_a_gang_is_ended_once_the_checkpoint_of_its_notice_is_complete(parts: int, complete: list[int]) -> None:
+    sent: list[tuple[str, str, Any]] = []
+
+    class Link:
+        def __init__(self, node: str) -> None:
+            self.node = node
+
+        def send(self, kind: str, **fields: Any) -> None:
+            sent.append((self.node, kind, fields["saved_step"]))
+
+    generation = generation_on(NODES[:2])
+    links: Any = {node: Link(node) for node in NODES[:2]}
+    unused: Any = None
+    loop = asyncio.new_event_loop()
+    world = LauncherWorld(lambda gang: generation, lambda gang, node: links[node], unused, unused)
+    dispatcher = Dispatcher(world, unused, loop)
+
+    def saves(node: str, step: int) -> None:
+        hello = Hello(gang=GANG, node=node, process=unused, generations=(1,), generation=1)
+        message = {"type": "notice_saved", "generation": 1, "step": step, "parts": parts}
+        dispatcher.message_received(links[node], hello, message, generation)
+
+    saves("n1", 3)
+    assert sent == [], "it is not stopped"
+    generation.stopping = Stop(gang=GANG, generation=1, cause=Cause.SUSPENDED, notice_ms=30_000)
+    saves("n1", 5)
+    if parts > 1:
+        assert sent == [], "a part is missing"
+        saves("n2", 4)
+    assert sent == [(node, "stop", step) for step in complete for node in NODES[:2]]
+    dispatcher.close()
+    loop.close()
 
 
 def _read(path: Path) -> str:

@@ -41,7 +41,7 @@ FROM_SERVER: dict[str, dict[str, Any]] = {
     "agree": {"generation": 1, "id": 1, "segments": [["step", 10, 5, 0]]},
     "withdraw": {"generation": 1, "id": 1},
     "take_stacks": {"generation": 1, "py_spy": None},
-    "stop": {"generation": 1, "cause": "user", "notice_ms": 0, "kill_after_ms": 500},
+    "stop": {"generation": 1, "cause": "user", "notice_ms": 0, "kill_after_ms": 500, "saved_step": 3},
     "leave": {},
 }
 REPORT = {

@@ -42,6 +42,9 @@ class Board:
         self.took_ms, self.saved_ms = fields.get("took_ms", 0), fields.get("saved_ms")
         self.sent.append(("fact", kind, step))
 
+    def send_state(self, kind: str, **fields: Any) -> None:
+        self.sent.append(("state", kind, fields))
+
     def send_update(self, kind: str, step: int, **fields: Any) -> None:
         assert not fields["milestone"]
         self.sent.append(("update", kind, step))
@@ -125,6 +128,30 @@ def test_checkpoints_are_sent_at_most_once_a_second(board: Board) -> None:
     assert sent == [("fact", "checkpointed", step) for step in (1, 5, 9)]
     assert board.final_messages(9.0) == [("fact", "checkpointed", 12)]
     assert board.saved_ms == 3000, "not when it is sent"
+
+
+def test_save_that_began_after_the_notice_is_told_at_once_and_to_each_server(board: Board) -> None:
+    told = ("state", "notice_saved", {"step": 3, "parts": 2})
+    board.write(0, {"step": 1, "checkpoint": 1, "t": 1 << 50})
+    assert told[1] not in [kind for _, kind, _ in board.messages_at(1)]
+    board.reports.notice()
+    board.write(0, {"checkpoint": 2, "t": 1 << 50, "took_ms": 1 << 50})  # it was under way
+    assert [kind for _, kind, _ in board.messages_at(2)] == ["checkpointed"]
+    board.write(0, {"checkpoint": 3, "t": 1 << 50, "took_ms": 9, "parts": 2})
+    assert told in board.messages_at(2.5)
+    board.sent.clear()
+    board.reports.announce()
+    assert board.sent == [told]
+
+
+def test_step_is_made_when_the_slowest_rank_that_still_runs_has_reported_it(board: Board) -> None:
+    assert board.reports.has_made(5, set(), 1), "no rank reports steps"
+    board.write(0, {"step": 5})
+    board.write(1, {"step": 4})
+    assert not board.reports.has_made(5, set(), 1)
+    assert board.reports.has_made(5, {1}, 1)
+    board.write(1, {"end": 12})
+    assert board.reports.has_made(5, set(), 1)
 
 
 def test_older_checkpoint_is_not_sent(board: Board) -> None:

@@ -105,6 +105,41 @@ def test_ranks_that_exit_unaware_of_the_notice_have_finished(
     assert server.kinds() == ["started", *(["finished"] if has_finished else []), "cleared"]
 
 
+STEPS = """
+import pathlib, signal, sys, time
+from ganger import train
+train.report(step=4)
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+pathlib.Path("made").touch()
+train.report(step=5)
+signal.pause()
+"""
+
+
+def test_ranks_end_once_they_have_made_the_step_that_is_saved(task: Task, server: Server) -> None:
+    task.run([sys.executable, "-c", STEPS])
+    server.wait("progressed", step=4)
+    server.stop(1, notice_ms=FOREVER)
+    task.wait_for("notice")
+    server.stop(1, notice_ms=FOREVER, saved_step=5)
+    (task.work / "go").touch()
+    server.wait("cleared", killed=[])
+    assert task.json("rank-0.exit")["signal"] == 15
+    assert (task.work / "made").exists()
+
+
+def test_ranks_that_report_no_steps_end_once_all_is_saved(task: Task, server: Server) -> None:
+    task.run(["sleep", "600"])
+    server.wait("started")
+    server.stop(1, notice_ms=FOREVER)
+    server.stop(1, notice_ms=FOREVER, saved_step="5")  # not a step: it is ignored
+    server.stop(1, notice_ms=FOREVER, saved_step=5)
+    server.wait("cleared")
+    assert task.json("rank-0.exit")["signal"] == 15
+    assert "ignored stop: ValueError(\"'5' is not a step\")" in task.own_log()
+
+
 def test_rank_that_exits_with_0_when_it_is_terminated_has_left(task: Task, server: Server) -> None:
     task.run([sys.executable, "-c", SAVES_ON_SIGNAL.format(name="SIGTERM")])
     _wait_for_output(task, "ready")

@@ -15,6 +15,7 @@ FROM_LAUNCHER = {
     "progressed": ("step", "metrics", "milestone", "step_times_ms", "busy_shares"),
     "observed": ("points",),
     "checkpointed": ("step", "took_ms", "saved_ms", "parts"),
+    "notice_saved": ("step", "parts"),
     "resumed": ("step", "skipped", "older_step", "source"),
     "copy_dropped": ("peer", "step", "reason"),
     "preflight": ("nodes",),
@@ -49,7 +50,7 @@ TO_LAUNCHER = {
     "agree": ("generation", "id", "segments"),
     "withdraw": ("generation", "id"),
     "take_stacks": ("generation", "py_spy"),
-    "stop": ("generation", "cause", "notice_ms", "kill_after_ms"),
+    "stop": ("generation", "cause", "notice_ms", "kill_after_ms", "saved_step"),
     "leave": (),
 }
 """Fields by type, besides `v` and `type`; other messages are ignored."""
@@ -65,7 +66,7 @@ MAX_POINTS = 64
 """The most points of the loss in one message."""
 """The most metrics of a step, and checkpoint flaws, in one message."""
 
-OPTIONAL = ("plan",)
+OPTIONAL = ("plan", "saved_step")
 """Optional fields of messages to the launcher."""
 
 SUPERSEDED = ("progressed", "checkpointed")

@@ -11,6 +11,7 @@ import math
 import os
 
 from ganger.launcher.protocol.messages import LARGEST, MAX_FLAWS, MAX_METRICS, RANK_DIGITS, TEXT_CHARACTERS
+from ganger.launcher.task_directory import now_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Reports:
         self._files: dict[int, _Tail] = {}
         self._sender = sender
         self._latest: dict[int, tuple[int, Any]] = {}  # rank -> step, metrics
+        self._ended: set[int] = set()  # ranks that have reported their normal end
+        self._notice_ms: int | None = None  # when the ranks were first asked to save, in Unix ms
+        self._notice_saved: tuple[int, int] | None = None  # step and parts of the newest save begun since
         self._milestone: object = None
         self._milestone_sent_at = NEVER
         self._last_sent: object = None
@@ -68,6 +72,23 @@ class Reports:
             pass
         self._send(now, last=True)
 
+    def notice(self) -> None:
+        """From now on tell the server of saves that begin: the ranks are asked for one, and are ended after it."""
+        self._notice_ms = self._notice_ms or now_ms()
+
+    def announce(self) -> None:
+        """Repeat to a newly connected server which save the notice has brought."""
+        if self._notice_saved is not None:
+            step, parts = self._notice_saved
+            self._sender.send_state("notice_saved", step=step, parts=parts)
+
+    def has_made(self, step: int, ended: set[int], now: float) -> bool:
+        """Return True if every rank that reports steps, and has not ended, has reported this one until now."""
+        while self._read(now):
+            pass
+        gone = ended | self._ended
+        return all(newest >= step for rank, (newest, _) in self._latest.items() if rank not in gone)
+
     def step_of(self, rank: int, now: float) -> int | None:
         """Return the newest step that a rank has reported until now."""
         while self._read(now):
@@ -87,12 +108,24 @@ class Reports:
                 step, checkpoint = record.get("step"), record.get("checkpoint")
                 if step is not None:
                     self._latest[rank] = (step, record.get("metrics", {}))
+                if "end" in record:
+                    self._ended.add(rank)
+                if checkpoint is not None:
+                    self._follow_notice(checkpoint, record)
                 if checkpoint is not None and (self._checkpoint is None or checkpoint > self._checkpoint):
                     self._checkpoint, self._checkpoint_ms = checkpoint, record.get("t")
                     self._checkpoint_parts = max(1, record.get("parts", 1))
                     took_ms = self._checkpoints_took_ms + max(0, record.get("took_ms", 0))
                     self._checkpoints_took_ms = min(took_ms, LARGEST)
         return has_records
+
+    def _follow_notice(self, step: int, record: dict[str, Any]) -> None:
+        """Tell the server of a save that began after the notice; both times are by this node's clock."""
+        if self._notice_ms is None or record.get("t", 0) - record.get("took_ms", 0) < self._notice_ms:
+            return
+        if self._notice_saved is None or step > self._notice_saved[0]:
+            self._notice_saved = step, max(1, record.get("parts", 1))
+            self.announce()
 
     def _find(self) -> None:
         try:

@@ -15,6 +15,8 @@ class StopSignals:
         self.began_at = now
         self.term_at = now + notice_s
         self.kill_at = self.term_at + kill_after_s
+        self.leave_at = self.kill_at  # until then the node is the generation's, for copies of what the ranks saved
+        self.is_early = False  # the ranks end before the notice does: they have saved
         self.sent: signal.Signals | None = None
 
     @property
@@ -39,7 +41,13 @@ class StopSignals:
         is_earlier = self.sent is None and now + notice_s < self.term_at
         self.term_at = min(self.term_at, now + notice_s)
         self.kill_at = min(self.kill_at, now + notice_s + kill_after_s)
+        self.leave_at = min(self.leave_at, now + notice_s + kill_after_s)
         return is_earlier
+
+    def end_ranks(self, now: float) -> None:
+        """End the ranks now, which have done what the notice asked for; the node is left when it was to be."""
+        if self.sent is None and now < self.term_at:
+            self.is_early, self.kill_at, self.term_at = True, now + self.kill_at - self.term_at, now
 
     def step(self, now: float) -> signal.Signals | None:
         """Return the signal to send now, each once."""

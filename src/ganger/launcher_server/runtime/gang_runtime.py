@@ -196,7 +196,7 @@ class GangRuntime:
             if connection is None:
                 disconnected.append(node)
             else:
-                send_stop(connection, stop)
+                send_stop(connection, stop, generation.notice_step)
         if disconnected:
             self._place.end(generation, disconnected)
         if generation.remaining:
@@ -314,7 +314,7 @@ class GangRuntime:
         if current is not None:
             self._place.connected(current, connection, hello)
             if current.stopping and not current.warming:
-                send_stop(connection, current.stopping)
+                send_stop(connection, current.stopping, current.notice_step)
 
     def message_received(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
         """Handle a report about a generation, current or not. It is acknowledged once the event is durable."""
