@@ -72,7 +72,7 @@ def job(id: str = "bert-7f3", *, spec: JobSpec = SPEC, **row: Any) -> JobView:
     """Return a job that runs on n1, or as `row` says."""
     fields: dict[str, Any] = {"state": "running", "nodes": ("n1",), "generation": 1, "started_ms": T0 + 1000} | row
     reason = fields.pop("reason", None)
-    view_fields = ("attempts", "ledger", "checkpoint_step", "progress", "ends_by_ms")
+    view_fields = ("attempts", "ledger", "checkpoint_step", "progress", "ends_by_ms", "notice_until_ms")
     rest = {key: fields.pop(key) for key in view_fields if key in fields}
     return JobView(
         row=JobRow(

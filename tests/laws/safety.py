@@ -237,7 +237,8 @@ def _stop_is_legal(stop: Stop, state: State, raw: RawFacts, away: dict[str, str]
     if gang.state in (GangState.PENDING, GangState.SUSPENDED):
         assert stop.cause in ENDS, "a pending gang can only be ended"
     elif gang.state in (GangState.FINISHING, GangState.FAILING, GangState.STOPPING):
-        assert gang.attempt.stop_sent is None, f"{gang.id} is being stopped already"
+        is_hastened = stop.notice_ms == 0 and gang.attempt.leave_by_ms is not None
+        assert gang.attempt.stop_sent is None or is_hastened, f"{gang.id} is being stopped already"
     elif gang.state in (GangState.REQUEUEING, GangState.SUSPENDING):
         assert gang.attempt.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
     missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]

@@ -156,9 +156,9 @@ class World:
         self.try_event(e.ServerStarted(version="0"))
         self.try_event(e.NodesListed(nodes=tuple(self.raw.nodes.values()), levels=draws.LEVELS))
 
-    def stop(self, gang: str) -> None:
+    def stop(self, gang: str, *, now: bool = False) -> None:
         """Stop a gang, which must be accepted."""
-        assert self.try_event(e.StopRequested(gang=gang)), "a live gang takes a stop"
+        assert self.try_event(e.StopRequested(gang=gang, now=now)), "a live gang takes a stop"
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ def _lists(world: World, data: st.DataObject) -> None:
 
 def _stops(world: World, data: st.DataObject) -> None:
     if gang := world.draw_name(data, list(world.raw.jobs)):
-        world.stop(gang)
+        world.stop(gang, now=data.draw(st.booleans()))
 
 
 def _suspends(world: World, data: st.DataObject) -> None:

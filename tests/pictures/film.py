@@ -203,8 +203,8 @@ class Film:
     def _scale(self, gang: str, nodes: str) -> None:
         self.apply(e.ScaleRequested(gang=gang, nodes=int(nodes)))
 
-    def _stop(self, gang: str) -> None:
-        self.apply(e.StopRequested(gang=gang))
+    def _stop(self, gang: str, now: str = "") -> None:
+        self.apply(e.StopRequested(gang=gang, now=now == "now"))
 
     def _lose(self, node: str) -> None:
         self.apply(e.NodeLost(node=node))

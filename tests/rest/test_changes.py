@@ -43,6 +43,13 @@ def test_priority_labels_and_notes_change(app: FastAPI, full: Embedded) -> None:
     assert_problem(patch(app, name, suspended=True), 409, "already_ended")
 
 
+def test_a_job_is_stopped_now(app: FastAPI, world: Embedded) -> None:
+    name = world.submit(checkpoint={"dir": "c", "grace": "1d"})
+    world.until(name, "running")
+    assert call(app, "POST", f"/jobs/{name}/stop?now=true").status == 202
+    assert world.until(name, "stopped").row.sentence == "stopped by its owner"
+
+
 def test_a_job_is_suspended_and_resumed(app: FastAPI, world: Embedded) -> None:
     name = world.submit(limits={"time": "2h"})
     assert world.until(name, "running").ends_by_ms == call(app, "GET", f"/jobs/{name}").json["ends_by_ms"]

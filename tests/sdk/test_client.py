@@ -98,13 +98,13 @@ def test_a_waiting_job_says_why_and_may_be_changed(client: Client, folder: Path)
 
 
 def test_a_running_job_is_stopped(client: Client, folder: Path) -> None:
-    job = client.run(waits_for(folder / "never"), limits={"time": "2h"})
+    job = client.run(waits_for(folder / "never"), limits={"time": "2h"}, checkpoint={"grace": "1d"})
     lines = job.logs(follow=True)
     assert next(lines).text == "waits"
     seen = job.get()
     assert seen.ends_by_ms is not None
     assert 0 <= seen.ends_by_ms - seen.row.submitted_ms - 2 * HOUR_MS < HOUR_MS
-    assert job.stop().row.state in ("stopping", "stopped")
+    assert job.stop(now=True).row.state in ("stopping", "stopped")
     assert job.wait(DEADLINE_S).row.state == "stopped"
     assert list(lines) == []
 

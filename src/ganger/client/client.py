@@ -177,9 +177,9 @@ class Client(NodeOperations):
             "GET", f"/jobs/{quoted(id)}/elements" + query_of({"limit": limit, "cursor": cursor, "state": state})
         )
 
-    def stop(self, id: str) -> Record:
-        """Stop a job and return it."""
-        return self._record("POST", f"/jobs/{quoted(id)}/stop")
+    def stop(self, id: str, *, now: bool = False) -> Record:
+        """Stop a job and return it; `now`: without time to save its work."""
+        return self._record("POST", f"/jobs/{quoted(id)}/stop", now=now or None)
 
     def change(self, id: str, **fields: Any) -> Record:
         """Change a live job and return it: `priority`, `suspended`, `nodes`, `rollback`; of any `labels` or `notes`."""

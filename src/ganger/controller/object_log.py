@@ -177,6 +177,7 @@ def _status(
         "shape": row.shape,
         "startTime": _time(row.started_ms),
         "completionTime": _time(row.ended_ms),
+        "noticeUntil": None if gang is None else _time(gang.notice_ends_ms(state.at_ms)),
         "exitCode": row.exit_code,
         "ledger": _ledger(projection),
         "reservedStart": None if checkpoint is None else _reserved_start(checkpoint),

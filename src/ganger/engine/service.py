@@ -230,10 +230,10 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         new_job, is_new = self._submit_service.submit_again(job, overrides, secrets, request_id)
         return self.job(new_job), is_new
 
-    def stop(self, text: str) -> JobView:
-        """Ask for a job to end. Raise RequestError (already_ended, 409)."""
+    def stop(self, text: str, *, now: bool = False) -> JobView:
+        """Ask for a job to end; `now`: without time to save its work. Raise RequestError (already_ended, 409)."""
         name = self._live_id(text)
-        self._request_change(StopRequested(gang=name, by=self._user))
+        self._request_change(StopRequested(gang=name, by=self._user, now=now))
         return self.job(name)
 
     def set_priority(self, text: str, priority: int) -> None:

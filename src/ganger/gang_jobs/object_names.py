@@ -56,7 +56,7 @@ CORDONED: Final = f"{GROUP}/cordoned"
 """Annotation of a node that ganger has cordoned because of its health: why."""
 REPAIR: Final = f"{GROUP}/repair"
 """Label of the Jobs that run hooks on nodes, and of their pods: the repair step."""
-CONTROL_FIELDS: Final = ("user", "suspend", "stop", "scale", "rollback")
+CONTROL_FIELDS: Final = ("user", "suspend", "stop", "stopNow", "scale", "rollback")
 """Fields of a GangJob's spec that are not part of the job spec."""
 _MAX_DIGITS: Final = 6
 """No pod has an amount of as many digits."""

@@ -189,10 +189,11 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """A user asked for a job to be stopped."""
+    """A user asked for a job to be stopped; `now`: without time to save its work, or without the rest of that time."""
 
     gang: str
     by: str = ""
+    now: bool = False
     kind: Literal["stop_requested"] = field(default="stop_requested")
 
 

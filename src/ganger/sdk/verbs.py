@@ -231,9 +231,9 @@ class Verbs:
         """
         return view(Stacks, await self._ask("GET", f"/jobs/{quoted(id)}/stacks{query_of({'attempt': attempt})}"))
 
-    async def stop(self, id: str) -> JobView:
-        """Stop a job, which may save its work first, and return it."""
-        return view(JobView, await self._ask("POST", f"/jobs/{quoted(id)}/stop"))
+    async def stop(self, id: str, *, now: bool = False) -> JobView:
+        """Stop a job, which may save its work first unless `now`, and return it."""
+        return view(JobView, await self._ask("POST", f"/jobs/{quoted(id)}/stop{query_of({'now': now or None})}"))
 
     async def suspend(self, id: str) -> JobView:
         """Take a job off its nodes, or out of the queue, until it is resumed; it may save its work first."""

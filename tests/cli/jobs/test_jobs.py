@@ -1,6 +1,8 @@
 """Listing, showing, stopping and deleting jobs."""
 
 import json
+import re
+import time
 from dataclasses import replace
 from urllib.parse import parse_qsl
 
@@ -127,6 +129,19 @@ def test_stop_reports_each_job(shell: Shell, world: World) -> None:
     assert "error: there is no job gone-9" in result.err
     assert "next: ganger ls" in result.err
     assert result.code == 3
+
+
+def test_a_job_that_is_stopping_is_stopped_again_only_now(shell: Shell, world: World) -> None:
+    until_ms = int(time.time() * 1000) + HOUR_MS
+    world.add(job("a-1", state="stopping", notice_until_ms=until_ms))
+    again = shell("stop", "a-1").out
+    assert re.fullmatch(
+        r"a-1 is stopping already, until [-0-9: ]+ at the latest; to end it at once: ganger stop a-1 --now\n", again
+    )
+    assert "POST" not in [method for method, _, _ in world.requests]
+    assert "notice" in shell("get", "a-1").out
+    assert shell("stop", "a-1", "--now").out == "stopping a-1 now\n"
+    assert world.requests[-1][:2] == ("POST", "/jobs/a-1/stop?now=true")
 
 
 def test_delete(shell: Shell, world: World) -> None:

@@ -27,6 +27,19 @@ def test_it_runs_once_it_runs_on_every_node() -> None:
     assert (gang.state, gang.first_started_ms) == (GangState.RUNNING, film.now_ms)
 
 
+def test_a_stop_that_is_to_be_now_ends_the_notice_and_a_plain_one_does_not_lengthen_it() -> None:
+    film = Film(POLICIES["priority"], "n1:AA A,save n2:BB B,save", "")
+    film.play("stop A -> AA BB | A stopping")
+    ends_ms = film.state.gangs["A"].notice_ends_ms
+    until_ms = ends_ms(film.now_ms)
+    assert until_ms is not None
+    film.play("+1s; stop A -> AA BB | A stopping")
+    assert ends_ms(film.now_ms) == until_ms
+    film.play("stop A now; stop B now -> AA BB | A stopping, B stopping")
+    assert ends_ms(film.now_ms) is film.state.gangs["B"].notice_ends_ms(film.now_ms) is None
+    assert plan(film.state, film.now_ms, film.policy).decisions == (), "it is stopped once more, and no more"
+
+
 def test_the_next_one_begins_from_nothing_but_its_checkpoint() -> None:
     film = Film(POLICIES["priority"], "n1:.. n2:..", "")
     film.play(

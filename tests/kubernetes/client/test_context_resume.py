@@ -35,7 +35,8 @@ def end(system: ServedController, name: str, step: int | None = None) -> None:
     if step is not None:
         saved = Checkpointed(gang=f"{name}.default", generation=1, step=step)
         system.controlled.loop.post(saved).result(60)
-    system.ganger("stop", name)
+    assert system.ganger("stop", name, "--now").stdout == f"stopping {name} now\n"
+    assert system.does(lambda: system.api.get("gangjobs", name) or {})["spec"]["stopNow"]
     system.wait(name, "Stopped")
 
 

@@ -94,12 +94,13 @@ def status(api: FakeApi) -> Any:
     ("before", "while_away", "holds"),
     [
         ({}, {"stop": True}, lambda system, api: status(api)["phase"] == "Stopped" and not api.objects("pods")),
+        ({}, {"stopNow": True}, lambda system, api: status(api)["phase"] == "Stopped"),
         ({}, {"suspend": True}, lambda system, api: status(api)["phase"] == "Suspended" and not api.objects("pods")),
         ({"suspend": True}, {}, lambda system, api: len(api.objects("pods")) == NODES),
         ({}, {"priority": 7}, lambda system, api: system.loop.copy().gangs[GANG].job.spec.priority == 7),
         ({"priority": 7}, {}, lambda system, api: system.loop.copy().gangs[GANG].job.spec.priority == 0),
     ],
-    ids=["stop", "suspend", "resume", "raise", "lower"],
+    ids=["stop", "stop_now", "suspend", "resume", "raise", "lower"],
 )
 def test_what_is_asked_while_no_controller_is_there_is_done_by_the_next(
     before: Any, while_away: Any, holds: Callable[[Controlled, FakeApi], bool], tmp_path: Path

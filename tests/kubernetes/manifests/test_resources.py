@@ -13,6 +13,7 @@ from ganger import registry
 from ganger.cli.jobs.init_command import TEMPLATES
 from ganger.engine.policy_doc.policy_validation import policy_from_dict
 from ganger.errors import RequestError
+from ganger.gang_jobs.object_names import CONTROL_FIELDS
 from ganger.model.job import JobSpec
 from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
 from tests.docs.pages import ROOT, blocks, written
@@ -87,7 +88,7 @@ def test_every_key_of_a_job_is_there_with_its_sentence() -> None:
     spec_properties = schema_of("gangjobs")["properties"]["spec"]["properties"]
     for key, item in json_schema()["properties"].items():
         assert spec_properties[key]["description"].startswith(item["description"])
-    assert set(spec_properties) - set(json_schema()["properties"]) == {"user", "suspend", "stop", "scale", "rollback"}
+    assert set(spec_properties) - set(json_schema()["properties"]) == {*CONTROL_FIELDS}
 
 
 @pytest.mark.parametrize("plural", PLURALS)

@@ -130,6 +130,17 @@ def test_a_job_that_finishes_within_its_notice_has_succeeded(world: Embedded) ->
     assert (view.row.state, [attempt.outcome for attempt in view.attempts]) == ("succeeded", ["finished"])
 
 
+def test_a_job_that_is_stopped_now_has_no_grace_left(world: Embedded) -> None:
+    job = world.submit(nproc_per_node=1, checkpoint={"dir": "c", "grace": "1d"})
+    world.until(job, "running")
+    world.service.stop(job)
+    assert (world.until(job, "stopping").notice_until_ms or 0) > time.time() * 1000
+    world.service.stop(job, now=True)
+    assert world.ended(job).row.state == "stopped"
+    asked = [row for row in world.service.events(after=0, gang=job, limit=500) if row.kind == "stop_requested"]
+    assert [(row.data["now"], row.sentence.endswith(" now")) for row in asked] == [(False, False), (True, True)]
+
+
 RULES = {
     "guarantee": (
         "preemption: {reclaim: guarantee}\nqueues: {owner: {nominal: {gpus: 2}}}",

@@ -79,6 +79,7 @@ def _job() -> Object:
         },
         "startTime": _TIME | {"description": "time of the last start"},
         "completionTime": _TIME | {"description": "time of the end"},
+        "noticeUntil": _TIME | {"description": "end of the time to save of a job that is being stopped"},
         "exitCode": {"type": "integer", "format": "int32", "description": "exit code of the first process that failed"},
         "codeLocation": _TEXT
         | {"description": "store: code from a repository is in the controller's durable store, and not in a ConfigMap"},
@@ -142,6 +143,7 @@ def _job_spec() -> Object:
         "user": _TEXT | {"description": "user who owns the job: its creator", "minLength": 1, "maxLength": 253},
         "suspend": {"type": "boolean", "description": "true: save, release the nodes and wait; false: continue"},
         "stop": {"type": "boolean", "description": "true: save and end"},
+        "stopNow": {"type": "boolean", "description": "true: end without time to save, or without the rest of it"},
         "scale": {
             "type": "integer",
             "minimum": 1,

@@ -21,6 +21,7 @@ from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
     format_age,
+    format_clock,
     say,
     shell_quote,
     show,
@@ -132,13 +133,35 @@ def get_command(job: str, usage: bool, output: str) -> None:
 
 @click.command("stop")
 @live_jobs_argument
+@click.option("--now", is_flag=True, help="Without a grace period, or without the rest of one that has begun.")
 @output_option
-def stop_command(jobs: tuple[str, ...], output: str) -> int:
+def stop_command(jobs: tuple[str, ...], now: bool, output: str) -> int:
     """Stop jobs, after a grace period in which each may save a checkpoint.
 
-    Returns as soon as the stop is requested; `ganger wait JOB` waits until the job has ended.
+    A job ends as soon as it has saved. Returns as soon as the stop is requested; `ganger wait JOB` waits until the job
+    has ended.
     """
-    return for_each(jobs, connect().stop, lambda row: show(f"stopping {shell_quote(row['id'])}"), output)
+    client = connect()
+    stopping: dict[str, int | None] = {}
+    """Jobs that were being stopped before, with the end of their grace period."""
+
+    def stop(job: str) -> Record:
+        before = client.job(job)
+        if before["row"]["state"] != GangState.STOPPING or now:
+            return client.stop(before["row"]["id"], now=now)
+        stopping[before["row"]["id"]] = before["notice_until_ms"]
+        return before
+
+    def report(row: Record) -> None:
+        name = shell_quote(row["id"])
+        if row["id"] not in stopping:
+            show(f"stopping {name}{' now' if now else ''}")
+            return
+        until_ms, now_ms = stopping[row["id"]], current_time_ms()
+        until = f", until {format_clock(until_ms, now_ms)} at the latest" if until_ms and until_ms > now_ms else ""
+        show(f"{row['id']} is stopping already{until}; to end it at once: ganger stop {name} --now")
+
+    return for_each(jobs, stop, report, output)
 
 
 @click.command("delete")

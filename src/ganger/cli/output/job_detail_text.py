@@ -117,6 +117,8 @@ def _state_fields(job: Record, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "started", format_time(row["started_ms"], now_ms) if row["started_ms"] is not None else ""
     if job["ends_by_ms"] is not None:
         yield "ends", f"by {format_time(job['ends_by_ms'], now_ms)}, its time limit"
+    if job["notice_until_ms"] is not None:
+        yield "notice", f"until {format_time(job['notice_until_ms'], now_ms)}: it may save its work"
     yield "ended", format_time(row["ended_ms"], now_ms) if row["ended_ms"] is not None else ""
     yield "exit code", str(row["exit_code"]) if row["exit_code"] is not None else ""
     yield "nodes", ", ".join(row["nodes"])

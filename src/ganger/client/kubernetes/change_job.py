@@ -27,10 +27,11 @@ HANDLED_POLL_S: Final = 0.2
 SUSPENDED: Final = ("suspending", "suspended")
 
 
-async def stop(caller: Caller, name: str) -> Record:
-    """Stop a job; return it. Raises ApiError and ClientError."""
+async def stop(caller: Caller, name: str, *, now: bool) -> Record:
+    """Stop a job, with time to save unless `now`; return it. Raises ApiError and ClientError."""
     job = await _live_job(caller, name, "stopped")
-    return in_full(await caller.api.merge(_ref(caller, job), {"spec": {"stop": True}}))
+    requests = {"stop": True} | ({"stopNow": True} if now else {})
+    return in_full(await caller.api.merge(_ref(caller, job), {"spec": requests}))
 
 
 async def change(caller: Caller, name: str, fields: Record) -> Record:

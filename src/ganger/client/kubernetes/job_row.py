@@ -88,6 +88,7 @@ def in_full(gang_job: CustomObject) -> Record:
         ledger=Ledger(),
         code_hash=gang_job.metadata.annotations.get(CODE),
         reason=reason,
+        notice_until_ms=unix_ms(status.get("noticeUntil")),
         resumes=_resumption_text(spec),
     )
     more = {"gpu_seconds": (status.get("ledger") or {}).get("gpuSeconds"), "startup": status.get("startup")}

@@ -95,7 +95,7 @@ async def _jobs(caller: Caller, call: tuple[str, ...], query: Query, body: Any) 
 async def _job(caller: Caller, call: tuple[str, ...], query: Query, body: Any) -> Any:
     match call:
         case ("POST", id, "stop"):
-            return await change_job.stop(caller, id)
+            return await change_job.stop(caller, id, now=query.get("now") == "true")
         case ("POST", id, "retry"):
             return await create_jobs.retry(caller, id)
         case ("POST", id, "clone"):

@@ -176,8 +176,8 @@ class GangJobReconciler:
             events: list[Event] = [Submitted(job=job)]
             if spec_fields.get("suspend"):
                 events.append(SuspendRequested(gang=job.id, by=job.user))
-            if spec_fields.get("stop"):
-                events.append(StopRequested(gang=job.id, by=job.user))
+            if spec_fields.get("stop") or spec_fields.get("stopNow"):
+                events.append(StopRequested(gang=job.id, by=job.user, now=bool(spec_fields.get("stopNow"))))
             if (size := _size(spec_fields)) is not None:
                 events.append(ScaleRequested(gang=job.id, nodes=size, by=job.user))
             try:
@@ -242,8 +242,8 @@ class GangJobReconciler:
         if bool(before.get("suspend")) != bool(spec_fields.get("suspend")):
             suspends = bool(spec_fields.get("suspend"))
             events.append(SuspendRequested(gang=name, by=by) if suspends else ResumeRequested(gang=name, by=by))
-        if spec_fields.get("stop") and not before.get("stop"):
-            events.append(StopRequested(gang=name, by=by))
+        if any(spec_fields.get(key) and not before.get(key) for key in ("stop", "stopNow")):
+            events.append(StopRequested(gang=name, by=by, now=bool(spec_fields.get("stopNow"))))
         if (priority := _priority(spec_fields)) != _priority(before):
             events.append(PriorityChanged(gang=name, priority=priority, by=by))
         if (size := _size(spec_fields)) != _size(before):

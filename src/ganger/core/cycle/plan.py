@@ -169,7 +169,15 @@ def _outlived_predictions(state: State, now_ms: int) -> Iterator[Expect]:
 
 
 def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
-    """Return the cause why a gang has to end, or None if there is none or it is ending already."""
+    """Return the cause why a gang has to end, or None if there is none or it is ending already.
+
+    One that has to leave before its notice is over, because a user wants it to end now, is stopped once more: that stop
+    has no notice, and so is the last one.
+    """
+    attempt = gang.attempt
+    is_early = attempt.leave_by_ms is not None and attempt.leave_by_ms < attempt.notice_until_ms
+    if gang.state is GangState.STOPPING and is_early and gang.notice_ends_ms(now_ms) is not None:
+        return gang.end_cause
     if gang.state in (GangState.FINISHING, GangState.FAILING, GangState.STOPPING):
         return None
     if gang.end_cause:
@@ -213,7 +221,7 @@ def _vacate_cause(state: State, gang: Gang) -> Cause:
 
 
 def _notice_left_ms(gang: Gang, now_ms: int) -> int:
-    """Return the notice, at most the time that is left until a node goes away."""
+    """Return the notice, at most the time that is left until a node goes away, or that a user leaves it."""
     leave_by_ms = gang.attempt.leave_by_ms
     return gang.notice_ms if leave_by_ms is None else max(0, min(gang.notice_ms, leave_by_ms - now_ms))
 

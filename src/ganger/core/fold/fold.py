@@ -158,10 +158,12 @@ def _fold(state: State, stamped: e.Stamped) -> Touched:
             return ()
         case e.Submitted(job=job):
             return _submit(state, job, stamped)
-        case e.StopRequested(gang=name):
+        case e.StopRequested(gang=name, now=now):
             gangs = fold_arrays.named_gangs(state, name)
             for gang in gangs:
                 gang.end_cause = Cause.USER
+                if now:
+                    gang.attempt.leave_by_ms = at_ms
             return tuple(gangs)
         case (
             e.SuspendRequested(gang=name)

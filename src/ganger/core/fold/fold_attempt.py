@@ -135,7 +135,7 @@ def _start(gang: Gang, nodes: tuple[str, ...], at_ms: int) -> None:
 
 def _evict(attempt: Attempt, node: str, leave_by_ms: int) -> None:
     """Have the attempt vacate a node, by the earliest time that was announced."""
-    if attempt.vacates and attempt.leave_by_ms is not None:
+    if attempt.leave_by_ms is not None:
         leave_by_ms = min(leave_by_ms, attempt.leave_by_ms)
     attempt.vacates, attempt.leave_by_ms = node, leave_by_ms
 

@@ -117,7 +117,8 @@ def drain(state: State, node: str, leave_by_ms: int | None, at_ms: int) -> Touch
     given_up = [gang for gang in state.on_nodes([node]) if spares.give_up(state, gang, [node], at_ms)]
     gangs = [gang for gang in state.on_nodes([node]) if gang.state in fold_attempt.ACTIVE or gang.is_bound_for(node)]
     for gang in gangs:
-        gang.attempt.vacates, gang.attempt.leave_by_ms = node, leave_by_ms
+        if not gang.end_cause or gang.attempt.leave_by_ms is None:  # what is to end now gets no time by a drain
+            gang.attempt.vacates, gang.attempt.leave_by_ms = node, leave_by_ms
     return (*given_up, *gangs)
 
 

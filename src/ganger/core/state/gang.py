@@ -372,6 +372,11 @@ class Gang:
         """The time that it gets to save its work before it is stopped."""
         return self.grace_ms if self.state in ACTIVE else 0
 
+    def notice_ends_ms(self, now_ms: int) -> int | None:
+        """Return until when it may save its work, while it is being stopped; None if it has no time left for that."""
+        is_stopping = self.state in (*LEAVING, GangState.RESIZING) and self.attempt.notice_until_ms > now_ms
+        return self.attempt.notice_until_ms if is_stopping else None
+
     def ends_ms(self, now_ms: int) -> int | None:
         """Return when its nodes become free: by limit or estimate, or now if it is being stopped; None if unknown."""
         if self.state in LEAVING:

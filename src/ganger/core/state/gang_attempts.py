@@ -42,7 +42,7 @@ class Attempt:
     killed: ranks that had to be killed after the grace period.
     grace_ms: the length of that period.
     vacates: node of it that is to be vacated, empty for none.
-    leave_by_ms: when that node is taken away, None for a drain without a deadline.
+    leave_by_ms: when that node is taken away, or when a user wanted it to end at once; None without such a time.
     preempted_ms: when it, or the newest of those before it that was, was preempted.
     lent: nodes of it that are spares of other gangs, which hold them.
     lost_spares: nodes that were its spares and are out of service, until that is recorded.

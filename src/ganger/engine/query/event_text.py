@@ -253,8 +253,8 @@ def killed_text(killed: tuple[int, ...], grace_ms: int) -> str:
 def _request_text(event: e.ChangeRequest) -> str:
     author = event.by or "someone"
     match event:
-        case e.StopRequested(gang=gang):
-            return f"{author} asked {gang} to end"
+        case e.StopRequested(gang=gang, now=now):
+            return f"{author} asked {gang} to end" + (" now" if now else "")
         case e.SuspendRequested(gang=gang):
             return f"{author} suspended {gang}"
         case e.ResumeRequested(gang=gang):

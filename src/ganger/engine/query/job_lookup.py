@@ -65,7 +65,7 @@ class JobViews:
         """Return a job by id; the caller's rights decide what is advised."""
         now_ms = self._loop.now_ms()
         row, ledger, step, job = stored_job(self._log, name)
-        reason = ends_by_ms = saves = idle = None
+        reason = ends_by_ms = notice_until_ms = saves = idle = None
         with self._loop.view() as state:
             now_ms = max(now_ms, state.at_ms)
             gang = state.gang_or_head(name)
@@ -74,6 +74,7 @@ class JobViews:
                 if gang.state is GangState.PENDING:
                     reason = pending_reason(state, gang, now_ms, is_administrator=is_administrator)
                 ends_by_ms = deadline_ms(gang) if gang.state in ACTIVE else None
+                notice_until_ms = gang.notice_ends_ms(now_ms)
                 row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
                 saves = saves_view(state, gang, self._log, now_ms)
                 idle = self._live_usage.idle_now(gang, state)
@@ -93,6 +94,7 @@ class JobViews:
             progress=self._backend.progress(name) if row.state == GangState.RUNNING and not row.elements else None,
             reason=reason,
             ends_by_ms=ends_by_ms,
+            notice_until_ms=notice_until_ms,
             saves=saves,
             idle=idle,
             resumes=resumption_text(self._log, job),

@@ -195,6 +195,7 @@ class JobView:
         code_hash: Content hash of the copied code; None for a job that runs in its directory.
         progress: The newest report of rank 0 while it runs: {"step", "metrics", "t", "phase"}.
         ends_by_ms: While it runs: when its time limit, or the time granted at its start, expires; None: no limit.
+        notice_until_ms: While it is being stopped: until when it may save its work; None: no longer.
         saves: Of a job with a checkpoint section until it ends: its saves, or of the newest job of its name before it.
         idle: While it is idle, and was warned of what follows.
         resumes: The checkpoint of another job from which it begins: step 19 of bert-7f3; empty for none.
@@ -215,6 +216,7 @@ class JobView:
     progress: dict[str, Any] | None = None
     reason: ReasonView | None = None
     ends_by_ms: int | None = None
+    notice_until_ms: int | None = None
     saves: SavesView | None = None
     idle: IdleNow | None = None
     resumes: str = ""

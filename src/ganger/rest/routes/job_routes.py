@@ -223,9 +223,9 @@ async def delete_job(request: Request, service: ServiceParam, id: str, checkpoin
 
 
 @router.post("/jobs/{id}/stop", status_code=202, responses=view_responses(JobView, *CHANGE_STATUSES, 404, status=202))
-async def stop_job(request: Request, service: ServiceParam, id: str) -> Response:
-    """Ask for a job to end. It may get time to save its work first."""
-    return json_response(await run_change(request, lambda: service.stop(id)), 202)
+async def stop_job(request: Request, service: ServiceParam, id: str, now: bool = False) -> Response:
+    """Ask for a job to end. It may get time to save its work first, unless `now` is true."""
+    return json_response(await run_change(request, lambda: service.stop(id, now=now)), 202)
 
 
 _NEW_JOB_RESPONSES: Final = view_responses(
