@@ -117,7 +117,7 @@ def main() -> None:
                 print(f"step {step} loss {mean_loss:.4f}", flush=True)
             if is_asked or is_periodic:
                 save(step, model, optimizer)
-        if is_asked and train.notice():  # ganger: it was the last save of this attempt
+        if is_asked and train.notice():  # ganger: that was the last save of this attempt
             break
         time.sleep(args.pause)
     if dist.is_initialized():

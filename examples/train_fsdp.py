@@ -86,7 +86,7 @@ def main() -> None:
         is_asked = train.should_checkpoint()  # ganger: asked to save? The same on every rank
         if is_asked or is_periodic:
             save(step, model, optimizer)
-        if is_asked and train.notice():  # ganger: it was the last save of this attempt
+        if is_asked and train.notice():  # ganger: that was the last save of this attempt
             break
     dist.destroy_process_group()
 

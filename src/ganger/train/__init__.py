@@ -1,6 +1,6 @@
 """API of a training script: progress reports, notices, and checkpoints that become visible only when complete.
 
-    from ganger.train import checkpoint, latest, report, should_checkpoint
+    from ganger.train import checkpoint, latest, notice, report, should_checkpoint
 
     start = latest()
     for step in range(start.step + 1 if start else 0, steps):
@@ -9,6 +9,8 @@
         if should_checkpoint():                  # the same answer on every rank
             with checkpoint(step) as directory:  # on one rank
                 torch.save(state, directory / "model.pt")
+            if notice():                         # that was the last save of this attempt
+                break
 
 Uses only the standard library; runs on Python 3.8 or later. Outside ganger the same script runs alone: nothing is
 reported, `should_checkpoint()` returns False, and checkpoints are written to ./checkpoints. Submodules are imported on

@@ -69,7 +69,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ganger.train import checkpoint, latest, report, should_checkpoint
+from ganger.train import checkpoint, latest, notice, report, should_checkpoint
 
 dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
@@ -87,9 +87,12 @@ for step in range(start.step + 1 if start else 0, 100):
     loss.backward()
     optimizer.step()
     report(step=step, loss=loss.item())
-    if should_checkpoint() and dist.get_rank() == 0:
-        with checkpoint(step) as directory:
-            torch.save(model.module.state_dict(), directory / "model.pt")
+    if should_checkpoint():  # a save is due, or the job is asked to stop: the same answer on every rank
+        if dist.get_rank() == 0:
+            with checkpoint(step) as directory:
+                torch.save(model.module.state_dict(), directory / "model.pt")
+        if notice():  # that was the last save of this attempt
+            break
 print(f"rank {dist.get_rank()} of {dist.get_world_size()}: loss {loss.item():.4f}")
 dist.destroy_process_group()
 '''
