@@ -202,7 +202,9 @@ def test_an_example_of_a_tree() -> None:
     state = State()
     for queue in (Queue(name="a", weight=3), Queue(name="b", nominal=Amount(gpus=2)), Queue(name="c", parent="a")):
         _apply(state, e.QueueSet(queue=queue))
-    _apply(state, e.NodesListed(nodes=(Node(name="n1", gpus=8, cpu_milli=64_000, memory_bytes=64),)))
+    nodes = tuple(Node(name=name, gpus=8, cpu_milli=64_000, memory_bytes=64) for name in ("n1", "in repair"))
+    _apply(state, e.NodesListed(nodes=nodes))
+    _apply(state, e.NodeCordoned(node="in repair"))
     for number, (queue, gpus) in enumerate((("c", 8), ("b", 1), ("default", 8))):
         spec = JobSpec(run="x", queue=queue, resources=Resources(gpu=GpuRequest(count=gpus)))
         _apply(state, e.Submitted(job=draws.job(number, "ann", spec)))

@@ -159,8 +159,8 @@ def queue_command(ctx: click.Context, output: str) -> None:
     Lists the queues without a subcommand. Queues form a tree below `root`; the queue of a job that names none is
     `default`. QUOTA LEFT is the number of GPUs that a queue may still use from its own quota and what other queues
     lend it; `ganger fit` shows which GPUs are free. GPUS, CPUS, MEMORY and OTHERS are use and quota, FAIR SHARE the
-    GPUs that its weight entitles it to, BORROWING LIMIT and LENDING LIMIT those beyond the quota and lent at most, USER
-    LIMITS those of each user.
+    GPUs in service that its weight entitles it to, BORROWING LIMIT and LENDING LIMIT those beyond the quota and lent at
+    most, USER LIMITS those of each user.
     """
     if ctx.invoked_subcommand is None:
         _show(output)

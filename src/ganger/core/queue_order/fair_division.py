@@ -10,6 +10,8 @@ from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
+import numpy as np
+
 from ganger.core.queues.quota import QueueTree, need
 from ganger.core.state.state import State
 from ganger.model.job import GangState
@@ -76,8 +78,11 @@ def _find_level(total: int, demands: Sequence[QueueDemand]) -> Fraction:
 
 
 def fair_gpus(state: State) -> list[int]:
-    """Return the fair number of GPUs of each queue with all below it, by what its jobs hold and request."""
-    tree = state.tree
+    """Return the fair number of GPUs of each queue with all below it, by what its jobs hold and request.
+
+    What is divided are the GPUs of nodes in service, and those that jobs hold on other nodes.
+    """
+    tree, nodes = state.tree, state.nodes
     milli = [0] * len(tree.queues)
     for gang in state.gangs.values():
         if gang.state is not GangState.SUSPENDED:
@@ -86,7 +91,8 @@ def fair_gpus(state: State) -> list[int]:
     own_demand = [-(-gpu_milli // DEVICE_MILLI) for gpu_milli in milli]
     visible, beside = _demand_by_queue(tree, own_demand)
     fair, quota = [0] * len(own_demand), tree.subtree_quota[0]
-    fair[0] = min(int(state.nodes.total.gpus.sum()), visible[0] + beside[0])
+    held = nodes.total.gpus - nodes.free.gpus
+    fair[0] = min(int(np.where(nodes.ready, nodes.total.gpus, held).sum()), visible[0] + beside[0])
     for index, children in enumerate(tree.children):
         if children:
             demands = [

@@ -26,7 +26,7 @@ class QueueRow:
     Attributes:
         nominal, borrowing, lending: Amounts with "gpus", "cpu_milli", "memory_bytes"; "gpu_types", "extended" by name.
         used, available: Amounts with "gpus.TYPE" and "extended.NAME" for each that some queue has a quota for.
-        fair_gpus: Its fair share of the GPUs of the cluster, by nominal quota, weight and demand.
+        fair_gpus: Its fair share of the GPUs in service, by nominal quota, weight and demand.
         pending: Pending jobs in it and its descendants.
         running: Jobs there that are neither pending nor suspended.
         idle: Jobs in it that are idle and were warned of what follows.
