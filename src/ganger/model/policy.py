@@ -44,7 +44,10 @@ class Weights:
 
     priority: int = described("points for each unit of a job's priority", form="points", default=20)
     queue: int = described(
-        "maximum points for the part of its fair share that the queue has not used", form="points", default=10_000
+        "maximum points for the part of its fair share that the queue has not used, and for each 2 h of it that the "
+        "queue lags behind its siblings",
+        form="points",
+        default=10_000,
     )
     user: int = described(
         "maximum points for the part of the fair share that the user has not used; far fewer than those of the queue, "

@@ -1,10 +1,10 @@
 """Points for what a queue and a user have not used, for priority, and for being passed over; the default.
 
 The most points go first; of equals the one submitted first. The shares of queues weigh most, so that under any backlog
-each queue gets its share, whatever the number of its users, and inside a queue each user. A job is passed over while
-none starts that was submitted before it: after a day it gets points for that, without a limit, so that every job starts
-eventually. The function is in `core.queues.fair_share`, with what each factor is worth; `ganger explain` shows the
-factors as Slurm's sprio does.
+each queue gets its share, whatever the number of its users, and inside a queue each user; a queue that has had too
+little gets points for its lag until that is made up for. A job is passed over while none starts that was submitted
+before it: after a day it gets points for that, without a limit, so that every job starts eventually. The function is in
+`core.queues.fair_share`, with what each factor is worth; `ganger explain` shows the factors as Slurm's sprio does.
 """
 
 import numpy as np
@@ -62,6 +62,7 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     return (
         priority_factors.priority(gang, weights.priority),
         priority_factors.queue_share(state, gang, now_ms, weights.queue),
+        priority_factors.queue_lag(state, gang, now_ms, weights),
         priority_factors.user_share(state, gang, now_ms, weights.user),
         priority_factors.passed_over(
             state.pending.passed_over_ms(gang, now_ms), weights.passed_over_after_ms, weights.passed_over

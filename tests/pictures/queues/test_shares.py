@@ -80,6 +80,26 @@ test_fair_share_remembers = scenarios(
     policy="fair_share",
 )
 
+test_reservations_of_queues = scenarios(
+    {
+        "a queue above its share has one only from when its own job ends": (
+            "n1:ABCD A,q=q,time=1h B,q=q,time=2h C,q=q,time=3h D,q=p,time=4h",
+            "q=,weight=4 p=",
+            """E:1x1,q=p,time=2h F:1x1,q=q,time=2h -> ABCD | E no_capacity, F no_capacity
+               +1h; done A                         -> FBCD | E no_capacity, A succeeded
+               +1h; done B; G:1x1,q=q,time=2h      -> FGCD | E no_capacity, B succeeded""",
+        ),
+        "unless no other queue waits": (
+            "n1:ABCD A,q=q,time=1h B,q=q,time=2h C,q=q,time=3h D,q=p,time=4h",
+            "q=,weight=4 p=",
+            """E:1x1,q=p,time=2h              -> ABCD | E no_capacity
+               F:1x1,q=q,time=2h              -> ABCD | E no_capacity, F no_capacity
+               +1h; done A                    -> EBCD | F no_capacity, A succeeded""",
+        ),
+    },
+    policy="dynamic",
+)
+
 test_fair_share_of_queues = scenarios(
     {
         "three times the weight, three times the usage": (

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ganger.core.cycle.capacity_holds import CapacityHolds
+from ganger.core.cycle.due_starts import DueStarts
 from ganger.core.cycle.precedence import Precedence
 from ganger.core.cycle.reservation_limits import ReservationLimits
 from ganger.core.nodes.fragmentation import demand_kinds
@@ -92,8 +93,10 @@ class Cycle:
         if state.document.gpu_shares.score == FRAGMENTATION:
             state.nodes.set_demand_kinds(demand_kinds(_live_shapes(state)))
         self.holds, self.precedence = CapacityHolds(state), Precedence(state, now_ms, policy)
-        self.reservations = CycleReservations(state, now_ms, self.ending, self.precedence.movable_by)
         gone = self.ending, self.started_gangs
+        due_starts = DueStarts(state, now_ms, policy, gone)
+        find_movable, find_due_ms = self.precedence.movable_by, due_starts.due_ms
+        self.reservations = CycleReservations(state, now_ms, self.ending, find_movable, find_due_ms)
         self.limits = ReservationLimits(policy, self.reservations, self.precedence, gone)
 
     # -- strict order --------------------------------------------------------------------------------------------------

@@ -69,7 +69,10 @@ class ReservationLimits:
         """Make a reservation for a gang, in place of another one if need be; return whether there is one."""
         may_reserve = self.may_reserve(gang)
         replaced = None if may_reserve else self._replaceable_by(gang)
-        if (may_reserve or replaced) and self._reservations.reserve(gang, replaced):
+        reservations = self._reservations
+        if (may_reserve or replaced) and reservations.reserve(
+            gang, replaced, from_ms=reservations.due_ms(gang, replaced)
+        ):
             if self._rotation is not None and gang.queue == self._rotation.current:
                 self._rotation.has_reserved = True
             return True

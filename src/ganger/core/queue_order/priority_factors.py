@@ -5,9 +5,10 @@ Each policy lists its own. A factor's value is computed by the function that the
 """
 
 from ganger.core.queue_order import max_min
-from ganger.core.queues.fair_share import UsageRatio
+from ganger.core.queues.fair_share import PAID_LAG_MS, UsageRatio, lag_points
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
+from ganger.model.policy import Weights
 from ganger.model.units import MINUTE_MS, format_duration
 from ganger.model.views.service_views import Factor
 
@@ -82,6 +83,20 @@ def queue_share(state: State, gang: Gang, now_ms: int, max_points: int | None = 
     else:
         sentence = f"queue {gang.queue}, or one above it, has {_percent(usage)}"
     return _share("queue_share", usage, sentence, max_points)
+
+
+def queue_lag(state: State, gang: Gang, now_ms: int, weights: Weights) -> Factor:
+    """Return the factor of what the queue has had less of its fair share than its siblings."""
+    lag_ms = state.fair_shares.queue_lag_ms(gang.queue, now_ms)
+    lags = f"queue {gang.queue} lags {format_duration(lag_ms)} of its fair share behind others"
+    return Factor(
+        name="queue_lag",
+        value=lag_ms // MINUTE_MS,
+        unit="minutes",
+        weight=weights.queue * MINUTE_MS // PAID_LAG_MS,
+        points=lag_points(state.fair_shares, weights, gang.queue, now_ms),
+        sentence=lags if lag_ms else f"queue {gang.queue} does not lag behind others",
+    )
 
 
 def user_share(state: State, gang: Gang, now_ms: int, max_points: int | None = None) -> Factor:

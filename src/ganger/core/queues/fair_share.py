@@ -27,7 +27,7 @@ from ganger.core.queues.node_time import by_period
 from ganger.core.queues.quota import QueueTree, Vector
 from ganger.core.queues.share_bounds import SLACK, ZERO_VECTOR, AccountKey, AccountShares, Floats, ShareBounds
 from ganger.model.policy import Weights
-from ganger.model.units import MINUTE_MS
+from ganger.model.units import HOUR_MS, MINUTE_MS
 
 REMEMBERED: Final = 32
 """Half-lives after which what was held may be forgotten: it counts less than one part in four thousand million."""
@@ -111,6 +111,16 @@ class UsageRatio(NamedTuple):
         return max_points * fair // (fair + self.used * self.fair_whole)
 
 
+PAID_LAG_MS: Final = 2 * HOUR_MS
+"""Lag for which a queue has as many points as without any usage. 5,000 points an hour: half an hour of lag outweighs
+that a queue holds its fair part twice, so shares come right within a few jobs of ten minutes. With a fifth of that the
+shares of such jobs were 4 points of a hundred from the weights after 20 of them."""
+MAX_GAP_MS: Final = 24 * MINUTE_MS
+"""Lag that counts between two queues that follow each other: 2,000 points. With half of that, jobs of one and two GPUs
+on 16 kept shares of 1:4 three points off; with much more, a queue that comes back after a week has the cluster alone
+until it has caught up."""
+_OWN_JOBS: Final = -1
+"""Stands for the jobs of a queue with children that are in the queue itself, beside the children."""
 Basis = tuple[int | AccountShares, ...]
 _NO_SHARES: Final = AccountShares()
 
@@ -138,6 +148,8 @@ class FairShares:
         self._ranks: dict[int, tuple[Basis, tuple[int, ...]]] = {}
         self._queue_usages: dict[int, tuple[Basis, UsageRatio]] = {}
         """The usage of queues, as last computed."""
+        self._lags: dict[int, tuple[int, dict[int, int]]] = {}
+        """By queue, a time and the lags of its children then; dropped when what is metered or the capacity changes."""
         self.set_capacity(capacity)
         self._scale = [1] * len(tree.queues)
         self._fair = [(1, 1)] * len(tree.queues)
@@ -152,6 +164,7 @@ class FairShares:
         self._unit_parts = tuple(self._capacity_unit // amount if amount else 0 for amount in capacity)
         self._ranks.clear()
         self._queue_usages.clear()
+        self._lags.clear()
 
     @property
     def until_ms(self) -> int:
@@ -169,14 +182,23 @@ class FairShares:
 
     def add_held(self, queue: str, user: str, demand: Vector, sign: int) -> None:
         """Add to what is held, or subtract with sign -1; undone with a trial."""
-        held = _scale_vector(demand, sign)
+        index = self._tree.index[queue]
+        self.add_queue_held(queue, demand, sign)
+        self._add_account_held((index, user), demand, sign)
+
+    def add_queue_held(self, queue: str, demand: Vector, sign: int) -> None:
+        """Add to what a queue holds, or subtract, without naming a user; undone with a trial."""
         index = self._tree.index[queue]
         for ancestor in self._tree.path(index):
             shares = self.queues[ancestor]
-            self._undo.put(self.queues, ancestor, shares._replace(held=_add(shares.held, held)))
-        for account in self._accounts(index, user):
-            shares = self.users.get(account, AccountShares())
-            self._set_account(account, shares._replace(held=_add(shares.held, held)))
+            held = _add(shares.held, _scale_vector(demand, sign))
+            self._undo.put(self.queues, ancestor, shares._replace(held=held))
+        if self._tree.children[index]:
+            self._add_account_held((index, ""), demand, sign)
+
+    def _add_account_held(self, account: AccountKey, demand: Vector, sign: int) -> None:
+        shares = self.users.get(account, AccountShares())
+        self._set_account(account, shares._replace(held=_add(shares.held, _scale_vector(demand, sign))))
 
     def begin(self, queue: str, user: str, demand: Vector, began_ms: int) -> None:
         """Meter the held demand from `began_ms` on."""
@@ -203,7 +225,8 @@ class FairShares:
         other = copy(self)
         other._tree, other._undo = tree, tree.undo  # noqa: SLF001 - its own kind
         other.queues, other.users = list(self.queues), dict(self.users)
-        other._usage, other._ranks, other._queue_usages = dict(self._usage), {}, {}  # noqa: SLF001 - the same
+        other._usage = dict(self._usage)  # noqa: SLF001 - the same
+        other._ranks, other._queue_usages, other._lags = {}, {}, {}  # noqa: SLF001 - the same
         other._share_bounds = ShareBounds()  # noqa: SLF001 - the same
         for account in self.users:
             other._share_bounds[account] = None  # noqa: SLF001 - the same
@@ -225,6 +248,7 @@ class FairShares:
 
     def _meter(self, queue: str, user: str, metered: Vector, past: Vector) -> None:
         index = self._tree.index[queue]
+        self._lags.clear()
         for ancestor in self._tree.path(index):
             self.queues[ancestor] = _add_metered(self.queues[ancestor], metered, past)
         for account in self._accounts(index, user):
@@ -326,6 +350,47 @@ class FairShares:
                 worst = use
         return worst
 
+    def queue_lag_ms(self, queue: str, now_ms: int) -> int:
+        """Return how far a queue lags behind, as the time for which it would have to get twice its fair share.
+
+        That is the sum, over the levels of its path, of the lag behind the sibling that has had most of its fair part.
+        What counts of a queue's past is what it held, by weight and halved with every half-life. Of the gap between two
+        siblings that follow each other at most MAX_GAP_MS count: so a queue that was away for long does not get the
+        whole cluster until it has caught up, and two that lag far behind a third are still told apart.
+
+        Points for usage alone (`queue_usage`) do not suffice: what was held counts there as its average over the
+        half-life, so that with a week an hour too little is one part in 240, less than a GPU's worth. Shares that
+        follow from the service which each queue lacks are the idea of fair queueing (Demers et al., SIGCOMM 1989).
+        """
+        index, lag_ms = self._tree.index[queue], 0
+        for ancestor in self._tree.path_below_root[index]:
+            lag_ms += self._lags_of_children(self._tree.parent[ancestor], now_ms)[ancestor]
+        return lag_ms + (self._lags_of_children(index, now_ms)[_OWN_JOBS] if self._tree.children[index] else 0)
+
+    def _lags_of_children(self, parent: int, now_ms: int) -> dict[int, int]:
+        known = self._lags.get(parent)
+        if known is None or known[0] != now_ms:
+            g, period = self._growth(now_ms), now_ms // self.half_life_ms
+            unit = self._capacity_unit << max(0, period - self.base)
+            served = [
+                (self._past(self.queues[child], g), *self._fair[child], child) for child in self._tree.children[parent]
+            ]
+            own_shares = self.users.get((parent, ""), _NO_SHARES)
+            served.append((self._past(own_shares, g), *self._fair_part_of_own_jobs(parent), _OWN_JOBS))
+            order = sorted(((used * of // (part * unit), child) for used, part, of, child in served), reverse=True)
+            max_gap_ms = min(MAX_GAP_MS, PAID_LAG_MS // (len(order) - 1))  # so that PAID_LAG_MS bounds every lag
+            lags, lag_ms, before_ms = dict[int, int](), 0, order[0][0]
+            for served_ms, child in order:
+                lag_ms += min(max_gap_ms, before_ms - served_ms)
+                lags[child], before_ms = lag_ms, served_ms
+            known = self._lags[parent] = now_ms, lags
+        return known[1]
+
+    def _past(self, shares: AccountShares, g: int) -> int:
+        """Return the dominant one of what was held before, in parts of `_capacity_unit` times milliseconds."""
+        (m0, m1, m2), (p0, p1, p2), (r0, r1, r2) = shares.metered, shares.past, self._unit_parts
+        return max((m0 * g + p0) * r0, (m1 * g + p1) * r1, (m2 * g + p2) * r2)
+
     def user_usage(self, queue: str, user: str, now_ms: int) -> UsageRatio:
         """Return the usage of a user in a queue; the queue's fair share is also that of each user."""
         g, index = self._growth(now_ms), self._tree.index[queue]
@@ -364,8 +429,17 @@ class FairShares:
 
 def account_points(shares: FairShares, weights: Weights, queue: str, user: str, now_ms: int) -> int:
     """Return the points of every job of a user in a queue. They only fall while usage only grows."""
-    queue_points = shares.queue_usage(queue, now_ms).points(weights.queue)
-    return queue_points + shares.user_usage(queue, user, now_ms).points(weights.user)
+    return queue_points(shares, weights, queue, now_ms) + shares.user_usage(queue, user, now_ms).points(weights.user)
+
+
+def queue_points(shares: FairShares, weights: Weights, queue: str, now_ms: int) -> int:
+    """Return the points of every job in a queue: for what it has not used, and for its lag."""
+    return shares.queue_usage(queue, now_ms).points(weights.queue) + lag_points(shares, weights, queue, now_ms)
+
+
+def lag_points(shares: FairShares, weights: Weights, queue: str, now_ms: int) -> int:
+    """Return the points of every job in a queue for its lag: for PAID_LAG_MS as many as for no usage at all."""
+    return weights.queue * shares.queue_lag_ms(queue, now_ms) // PAID_LAG_MS
 
 
 def gang_points(weights: Weights, priority: int, passed_over_ms: int) -> int:
@@ -376,10 +450,9 @@ def gang_points(weights: Weights, priority: int, passed_over_ms: int) -> int:
 
 def max_account_points(shares: FairShares, weights: Weights, owners: list[tuple[str, str]], now_ms: int) -> Floats:
     """Return (A,) close upper bounds of `account_points` for each queue and user."""
-    queues = dict.fromkeys(queue for queue, _ in owners)
-    queue_points = {queue: shares.queue_usage(queue, now_ms).points(weights.queue) for queue in queues}
+    by_queue = {queue: queue_points(shares, weights, queue, now_ms) for queue in dict.fromkeys(q for q, _ in owners)}
     bound: Floats = weights.user * (1 + SLACK) / (1 + shares.user_usage_over_fair(owners, now_ms)) + 1
-    return bound + np.array([queue_points[queue] for queue, _ in owners], dtype=np.float64)
+    return bound + np.array([by_queue[queue] for queue, _ in owners], dtype=np.float64)
 
 
 def max_gang_points(weights: Weights, priority: Ints, passed_over_ms: Ints) -> Floats:

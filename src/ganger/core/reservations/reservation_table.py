@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from ganger.core.nodes.node_arrays import extended_needs
 from ganger.core.nodes.node_table import ReservedCapacity
 from ganger.core.nodes.topology import Ints
+from ganger.core.queues.quota import Vector, need
+from ganger.core.queues.share_bounds import ZERO_VECTOR
 from ganger.core.reservations.availability_profile import AvailabilityProfile
 from ganger.core.reservations.capacity_forecast import CapacityForecast, Reservation
 from ganger.core.reservations.earliest_start import shares_on
@@ -34,6 +36,7 @@ class ReservationTable:
     Attributes:
         by_gang: The reservations.
         of_queue: Their gangs, by queue.
+        demand_of_queue: What they take of the cluster (gpus, cpu_milli, memory_bytes), by queue.
         owners: Gangs for which others were stopped.
         tried_slots: By kind of gang and its size, the first slot that is not known to be too early; until a reservation
             is removed.
@@ -47,6 +50,7 @@ class ReservationTable:
         self._order: list[tuple[int, int, str]] = []
         """Reserved starts, numbers and ids of the gangs, rising."""
         self.of_queue: dict[str, dict[str, Gang]] = {}
+        self.demand_of_queue: dict[str, Vector] = {}
         self.tried_slots: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
         self._forecast = CapacityForecast(state, now_ms, ending)
         self._full_profile: AvailabilityProfile | None = None
@@ -73,6 +77,7 @@ class ReservationTable:
         self.by_gang[gang.id] = reservation
         insort(self._order, (*start_order(reservation), gang.id))
         self.of_queue.setdefault(gang.queue, {})[gang.id] = gang
+        self._add_demand(gang, +1)
         if self._full_profile is not None:
             for stay in reservation.stays:
                 self._full_profile.add(stay)
@@ -87,6 +92,7 @@ class ReservationTable:
         """Take a reservation out of force."""
         del self.by_gang[reservation.gang.id], self.of_queue[reservation.gang.queue][reservation.gang.id]
         del self._order[bisect_left(self._order, start_order(reservation))]
+        self._add_demand(reservation.gang, -1)
         self.tried_slots.clear()
         for profile in filter(None, (self._full_profile, self._near_profile)):
             for stay in reservation.stays:
@@ -95,6 +101,11 @@ class ReservationTable:
             self._quota_forecast.remove_reservation(reservation.gang.id)
         self._kept_by_slots.clear()
         self._max_stays.clear()
+
+    def _add_demand(self, gang: Gang, sign: int) -> None:
+        before = self.demand_of_queue.get(gang.queue, ZERO_VECTOR)
+        demand = zip(before, need(gang.shape), strict=True)
+        self.demand_of_queue[gang.queue] = tuple(amount + sign * more for amount, more in demand)
 
     def add_running(self, gang: Gang, shares: Shares) -> None:
         """Record a gang that starts in this cycle."""

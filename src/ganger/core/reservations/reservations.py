@@ -10,7 +10,7 @@ reserved nodes are those on which it is sure to be possible. Source of the rule:
 many reservations as the policy says: one is EASY, all is conservative.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -19,6 +19,7 @@ import numpy as np
 
 from ganger.core.nodes.node_table import ReservedCapacity
 from ganger.core.placement.start_check import StartRequest, place_request, start_request
+from ganger.core.queues.quota import Vector
 from ganger.core.reservations.capacity_forecast import LATE_MARGIN_MS, FoundStart, Moved, Reservation, movable_for_good
 from ganger.core.reservations.earliest_start import candidate_slots, open_types, place_at_slot, usable_nodes_of
 from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
@@ -55,6 +56,7 @@ class CycleReservations:
         now_ms: int,
         ending: dict[str, int],
         find_movable: Callable[[Gang, Iterable[Reservation]], Moved],
+        find_due_ms: Callable[[Gang, Mapping[str, Vector]], int],
     ) -> None:
         """Restore the reservations of the state.
 
@@ -63,8 +65,10 @@ class CycleReservations:
             now_ms: Its time.
             ending: Gangs that end with this cycle, with the notice of each in ms.
             find_movable: Returns those of some reservations that a gang may move, and why.
+            find_due_ms: Returns from when a gang may have a reservation, with what reservations take, by queue.
         """
         self.state, self.now_ms, self._ending, self._find_movable = state, now_ms, ending, find_movable
+        self._find_due_ms = find_due_ms
         self.table = ReservationTable(state, now_ms, ending)
         self.changes: dict[str, ReservedStart] = {}
         if state.reservations:
@@ -190,13 +194,33 @@ class CycleReservations:
         """Return the reservations, of the soonest ones, that a gang may move, the soonest first."""
         return self._find_movable(gang, self.table.in_start_order(MAX_MOVABLE))
 
-    def reserve(self, gang: Gang, replaced: Reservation | None = None, nodes: Collection[str] = ()) -> bool:
+    def due_ms(self, gang: Gang, replaced: Reservation | None = None) -> int:
+        """Return from when a gang may have a reservation, in place of its own and of one other.
+
+        A gang that has run before has had its turn.
+        """
+        if gang.passes_reservations:
+            return self.now_ms
+        own = self.by_gang.get(gang.id)
+        with self.table.without([other for other in (own, replaced) if other is not None]):
+            return self._find_due_ms(gang, self.table.demand_of_queue)
+
+    def reserve(
+        self,
+        gang: Gang,
+        replaced: Reservation | None = None,
+        nodes: Collection[str] = (),
+        *,
+        from_ms: int,
+    ) -> bool:
         """Reserve the earliest possible start for a gang, moving others for it; return False if none can be predicted.
 
-        `replaced` is a reservation of another gang that ends for it; it is on `nodes` alone, if any are named.
+        `replaced` is a reservation of another gang that ends for it; it is on `nodes` alone, if any are named, and not
+        before `from_ms`.
         """
-        weaker = movable_for_good(self.movable_by(gang))
-        reservation, moved = self._find_reservation(gang, ReservationCause.RESERVED, weaker=weaker, nodes=nodes)
+        weaker, bounds_ms = movable_for_good(self.movable_by(gang)), (from_ms, NEVER_MS)
+        cause = ReservationCause.RESERVED
+        reservation, moved = self._find_reservation(gang, cause, bounds_ms, weaker=weaker, nodes=nodes)
         if reservation is None:
             return False
         if replaced is not None:
@@ -222,7 +246,7 @@ class CycleReservations:
         self.table = table.reduced([own] if own else [])
         if victims or resized:
             self.table.owners = table.owners | {gang.id: None}
-        if self.reserve(gang, nodes=nodes) and self.by_gang[gang.id].start_ms <= last_ms:
+        if self.reserve(gang, nodes=nodes, from_ms=self.now_ms) and self.by_gang[gang.id].start_ms <= last_ms:
             return True
         self.table, self.changes = table, changes
         for victim in victims:
@@ -311,7 +335,7 @@ class CycleReservations:
             self.table.remove(reservation)
             is_due = cause is ReservationCause.OVERRUN and reservation.start_ms <= self.now_ms
             before_ms = self.now_ms + LATE_MARGIN_MS + 1
-            soon = self._find_beside_others(reservation.gang, cause, before_ms) if is_due else None
+            soon = self._find_beside_others(reservation.gang, cause, (self.now_ms, before_ms)) if is_due else None
             if soon is None:
                 yield reservation.gang, reservation.decision, cause
             else:
@@ -319,7 +343,9 @@ class CycleReservations:
                 self._replace(reservation.decision, soon)
 
     def _reserve_again(self, gang: Gang, old_start: ReservedStart, cause: ReservationCause) -> None:
-        reservation = self._find_beside_others(gang, cause)
+        # It keeps what it was given, but what is free sooner by chance is for the queues that are due.
+        from_ms = min(old_start.start_ms or 0, self.due_ms(gang))
+        reservation = self._find_beside_others(gang, cause, (from_ms, NEVER_MS))
         if reservation is None:
             self.changes[gang.id] = ReservedStart(gang=gang.id, start_ms=None, cause=cause)
             return
@@ -381,8 +407,8 @@ class CycleReservations:
                 self.by_gang[name] = self.by_gang.pop(name)  # to the end, like those that are searched for
                 continue
             self.table.remove(reservation)
-            cause, before_ms = ReservationCause.EARLIER, reservation.start_ms
-            earlier, moved = self._find_reservation(reservation.gang, cause, before_ms, weaker=weaker)
+            cause, bounds_ms = ReservationCause.EARLIER, (self.due_ms(reservation.gang), reservation.start_ms)
+            earlier, moved = self._find_reservation(reservation.gang, cause, bounds_ms, weaker=weaker)
             if may_cache and earlier is None and self._is_earliest(reservation):
                 checked_ms[name] = self.now_ms
             self.table.add(earlier or reservation)
@@ -433,13 +459,14 @@ class CycleReservations:
         self,
         gang: Gang,
         cause: ReservationCause,
-        before_ms: int = NEVER_MS,
+        bounds_ms: tuple[int, int],
         *,
         weaker: Moved = (),
         nodes: Collection[str] = (),
     ) -> tuple[Reservation | None, Moved]:
-        """Return the first reservation for a gang before a time, and the weaker ones at whose cost it may be."""
-        beside_all = self._find_beside_others(gang, cause, before_ms, nodes)
+        """Return the first reservation for a gang from a time until before another, and those at whose cost it is."""
+        from_ms, before_ms = bounds_ms
+        beside_all = self._find_beside_others(gang, cause, bounds_ms, nodes)
         if beside_all is not None:
             # Only those that begin before its end can keep it from an earlier start.
             weaker = [moved for moved in weaker if moved[0].start_ms < beside_all.end_ms]
@@ -447,33 +474,35 @@ class CycleReservations:
         if not weaker:
             return beside_all, ()
         with self._without([other for other, _ in weaker]):
-            earlier = self._find_beside_others(gang, cause, before_ms, nodes)
+            earlier = self._find_beside_others(gang, cause, (from_ms, before_ms), nodes)
         return (beside_all, ()) if earlier is None else (earlier, weaker)
 
     def _find_beside_others(
-        self, gang: Gang, cause: ReservationCause, before_ms: int = NEVER_MS, nodes: Collection[str] = ()
+        self, gang: Gang, cause: ReservationCause, bounds_ms: tuple[int, int], nodes: Collection[str] = ()
     ) -> Reservation | None:
-        """Return the first reservation after now, and before a time, at which a gang could start and stay.
+        """Return the first reservation after now, from a time until before another, at which a gang could stay.
 
         A slot that was too early for fewer nodes or a shorter stay is too early for more, so the search begins after
         the last such slot. On an exact profile slots are inserted, which would shift what is remembered.
         """
         if any(part.selector.devices for part in gang.shape.parts):
             return None  # the forecast does not tell which devices are free
+        from_ms, before_ms = bounds_ms
+        if from_ms >= NEVER_MS:
+            return None
         profile, quota = self.table.full_profile(), self.table.quota_forecast()
         request, for_ms = start_request(gang), gang.runs_for_ms
+        first_slot = max(profile.slot_at(self.now_ms) + 1, profile.slot_at(from_ms))
         if nodes:
             others = (name for name in self.state.nodes.index if name not in nodes)
             request = replace(request, avoids=(*request.avoids, *others))
-        tried_slots = {} if nodes else self._slots_tried(gang, is_flat=isinstance(quota, FlatQuotaForecast))
+        is_flat = isinstance(quota, FlatQuotaForecast)
+        tried_slots = {} if nodes else self._slots_tried(gang, first_slot, is_flat=is_flat)
         size = gang.shape.nodes, for_ms
         known = () if profile.is_exact else tried_slots.items()
         too_early = [slot for (nodes, ms), slot in known if nodes <= size[0] and ms <= for_ms]
-        first_slot, usable_nodes = (
-            max(profile.slot_at(self.now_ms) + 1, *too_early, 0),
-            usable_nodes_of(self.state, request),
-        )
-        for slot in candidate_slots(profile, request, for_ms, usable_nodes, first_slot):
+        usable_nodes = usable_nodes_of(self.state, request)
+        for slot in candidate_slots(profile, request, for_ms, usable_nodes, max(first_slot, *too_early, 0)):
             start_ms = int(profile.edges[slot])
             if start_ms >= before_ms:
                 return None
@@ -491,7 +520,7 @@ class CycleReservations:
             return self.table.build(gang, start_ms, tuple(share.node for share in shares), cause)
         return None
 
-    def _slots_tried(self, gang: Gang, *, is_flat: bool) -> dict[tuple[int, int], int]:
-        """Return the tried slots of gangs that differ in nodes and time alone, by (nodes, ms)."""
-        key = replace(gang.shape, nodes=1), gang.avoids, *(() if is_flat else (gang.queue, gang.job.user))
+    def _slots_tried(self, gang: Gang, first_slot: int, *, is_flat: bool) -> dict[tuple[int, int], int]:
+        """Return the tried slots, from one on, of gangs that differ in nodes and time alone, by (nodes, ms)."""
+        key = replace(gang.shape, nodes=1), gang.avoids, first_slot, *(() if is_flat else (gang.queue, gang.job.user))
         return self.table.tried_slots.setdefault(key, {})
