@@ -402,12 +402,13 @@ class CycleReservations:
             name = reservation.gang.id
             if self.by_gang.get(name) is not reservation:
                 continue  # one before it has moved it
-            weaker = movable_for_good(self.movable_by(reservation.gang))
-            if not weaker and may_cache and checked_ms.get(name, NEVER_MS) <= self.now_ms:
+            weaker, due_ms = movable_for_good(self.movable_by(reservation.gang)), self.now_ms
+            is_earliest = not weaker and may_cache and checked_ms.get(name, NEVER_MS) <= self.now_ms
+            if is_earliest or (due_ms := self.due_ms(reservation.gang)) >= reservation.start_ms:
                 self.by_gang[name] = self.by_gang.pop(name)  # to the end, like those that are searched for
                 continue
             self.table.remove(reservation)
-            cause, bounds_ms = ReservationCause.EARLIER, (self.due_ms(reservation.gang), reservation.start_ms)
+            cause, bounds_ms = ReservationCause.EARLIER, (due_ms, reservation.start_ms)
             earlier, moved = self._find_reservation(reservation.gang, cause, bounds_ms, weaker=weaker)
             if may_cache and earlier is None and self._is_earliest(reservation):
                 checked_ms[name] = self.now_ms
