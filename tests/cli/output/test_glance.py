@@ -34,7 +34,7 @@ def test_few_nodes_are_drawn_gpu_by_gpu() -> None:
     root, default, q = (line.split() for line in lines[7:10])
     assert (root[:2], default[:4], q[:6]) == (
         ["root", "-"],
-        ["default", "-", "6", "6"],
+        ["default", "-", "6", "4"],  # q's guarantee comes first, and n2 is not in service
         ["q", "8", "0", "4", "0", "1"],
     )
     assert lines[-1].split()[:5] == ["C", "q", "ann", "1x4", "gpu"]

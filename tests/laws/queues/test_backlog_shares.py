@@ -127,7 +127,7 @@ def jobs_of_a_queue(sizes: tuple[int, ...]) -> st.SearchStrategy[Jobs]:
     return st.builds(Jobs, st.just(sizes), run_ms, st.sampled_from(((1,), (1, 2, 3), (10,), (0,), (0, 1, 2))))
 
 
-@examples(gate=2, otherwise=settings().max_examples)
+@examples(gate=1, otherwise=settings().max_examples)
 @given(data=st.data())
 def test_each_queue_gets_its_weighted_share_and_each_user_an_equal_part_of_it(data: st.DataObject) -> None:
     """Check what was wrong: reservations made 3:1 half and half, the more the better the limits were.
