@@ -75,7 +75,7 @@ class RemoteServer:
             try:
                 self.check(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
             except Unreachable:
-                writer.close()
+                writer.transport.abort()  # a stranger is not waited for until it has answered the end of TLS
                 raise
         return reader, writer
 
