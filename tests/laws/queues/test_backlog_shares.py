@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
+from ganger.core.reservations import queue_rotation
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -167,6 +169,18 @@ def test_a_newcomer_starts_after_few_of_a_long_queue(data: st.DataObject) -> Non
     for _ in range(200):
         world.submit("default", "ann")
     world.run(starts=data.draw(st.integers(GPUS, 200), label="started before"))
+    world.submit("default", "bob")
+    world.run(starts=2)
+    assert any(account == ("default", "bob") for account, *_ in world.held), "others started before"
+
+
+def test_on_a_large_cluster_a_reserved_start_leaves_its_place_to_the_first_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Check what was wrong: the next starving gang of the queue got it at once, before the newcomer's turn."""
+    monkeypatch.setattr(queue_rotation, "LARGE_CLUSTER_NODES", 0)
+    world = Backlog({"default": ("ann",)}, {"default": (1, Jobs(run_ms=(HOUR_MS, HOUR_MS)))}, Random(0))
+    world.run(starts=46)
     world.submit("default", "bob")
     world.run(starts=2)
     assert any(account == ("default", "bob") for account, *_ in world.held), "others started before"

@@ -43,11 +43,14 @@ class ReservationLimits:
         """By queue, and large gangs or others, the gangs that no reservation could be made for."""
         self._rotation: QueueRotation | None = None
         """On a large cluster, the queue whose first gang may get a reservation."""
+        self._reserved_at_begin: dict[str, None] = {}
+        """On a large cluster, the queues that had a reservation when the cycle began."""
         if self._limits is None or self._limits.total == 0:
             reservations.end_all()
         elif is_large_cluster(state):
             lanes = state.pending.lanes(policy)
             self._rotation = QueueRotation(state, lanes, self._awaits_reservation, self._may_gain_next)
+            self._reserved_at_begin = {reservation.gang.queue: None for reservation in reservations.by_gang.values()}
 
     # -- of one gang ---------------------------------------------------------------------------------------------------
 
@@ -153,6 +156,10 @@ class ReservationLimits:
         )
 
     # -- the rotation of queues ----------------------------------------------------------------------------------------
+
+    def began_with_reservation(self, queue: str) -> bool:
+        """Return whether, on a large cluster, a queue had a reservation when the cycle began."""
+        return queue in self._reserved_at_begin
 
     @property
     def moves(self) -> int:

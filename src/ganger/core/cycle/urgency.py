@@ -102,4 +102,9 @@ class Urgency:
         """Return whether a starving gang of the queue may get a reservation or, without a predictable start, a hold."""
         if not self._cycle.holds.may_hold(queue):
             return False
-        return self._cycle.limits.may_queue_reserve(queue, large=large) or self._lanes.queues[queue].unforecastable > 0
+        if self._lanes.queues[queue].unforecastable > 0:
+            return True
+        # Where queues take turns, the place that a reserved start of this cycle leaves is for the first in the order,
+        # which is sought in the next cycle. Starving gangs would hand it on to one another before any newcomer.
+        limits = self._cycle.limits
+        return limits.may_queue_reserve(queue, large=large) and (large or not limits.began_with_reservation(queue))
