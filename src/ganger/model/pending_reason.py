@@ -6,6 +6,7 @@ text.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from ganger.model.terms import Slices
 from ganger.model.units import (
@@ -42,6 +43,9 @@ class ReasonCode(StrEnum):
     DEPENDENCY = "dependency"
     ARRAY_LIMIT = "array_limit"
 
+
+CROWDED: Final = (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED, ReasonCode.STOPPING_OTHERS)
+"""Reasons of gangs that wait for nodes that others hold or get first: they alternate as jobs come and go."""
 
 REMEDY: dict[ReasonCode, str] = {
     ReasonCode.NO_CAPACITY: (
@@ -180,6 +184,38 @@ def sentence(reason: PendingReason) -> str:
             return f"your jobs may use {limit} in {per} in queue {reason.scope}: {have} left, {need} needed{held}"
         case _:
             return _order_sentence(reason)
+
+
+def standing_sentence(reason: PendingReason) -> str:
+    """Return the reason as a sentence that stays true while other jobs come and go: without them, and what is free.
+
+    It is for the objects of a cluster: each change would be a write to the object of every job that waits, and whoever
+    reads an object may not be allowed to know the jobs of other namespaces.
+    """
+    need, limit = _amount(reason.resource, reason.need), _amount(reason.resource, reason.limit or 0)
+    match reason.code:
+        case ReasonCode.NO_CAPACITY:
+            return f"waiting for {_missing_amount(reason)}{_exclusions(reason.excluded)}"
+        case ReasonCode.MAINTENANCE:
+            return f"waiting for nodes that are in maintenance before it would end ({reason.scope})"
+        case ReasonCode.OVER_QUOTA:
+            of_limit = "" if reason.limit is None else f", which is {limit} at most"
+            return f"waiting for {need} of the quota of queue {reason.scope}{of_limit}"
+        case ReasonCode.USER_GPUS:
+            return f"you may hold {limit} in queue {reason.scope}, {need} needed"
+        case ReasonCode.USER_JOBS:
+            return f"you may have {limit} on nodes at a time in queue {reason.scope}"
+        case ReasonCode.USER_NODE_TIME:
+            return f"your live jobs may add up to {limit} in queue {reason.scope}, {need} needed"
+        case ReasonCode.USER_NODE_TIME_USED:
+            per = format_period(reason.per_ms)
+            return f"your jobs may use {limit} in {per} in queue {reason.scope}, {need} needed"
+        case ReasonCode.RESERVED:
+            return "nodes are reserved for jobs that come first in the queue order"
+        case ReasonCode.STOPPING_OTHERS:
+            return "waiting for other jobs to stop"
+        case _:
+            return sentence(reason)
 
 
 def _gpus(count: int) -> str:

@@ -27,6 +27,7 @@ from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Decided, Event
 from ganger.model.idle.idle_event import Idle, IdleStep
 from ganger.model.job import ENDED, GangState
+from ganger.model.pending_reason import CROWDED, ReasonCode
 from ganger.model.views.service_views import JobRow
 
 INTERVAL_S: Final = 10.0
@@ -117,7 +118,12 @@ def state_notice(row: JobRow, status: Mapping[str, Any]) -> Notice | None:
 def pending_notice(gang: str, status: Mapping[str, Any]) -> Notice | None:
     """Return the notice of a pending reason: a change of its sentence alone, such as a count, is none."""
     reason = status.get("reason")
-    return Notice(gang, "Pending", status["message"], reason) if reason else None
+    return Notice(gang, "Pending", status["message"], wait_kind(reason)) if reason else None
+
+
+def wait_kind(reason: str) -> str:
+    """Return what a pending reason has in common with those with which it alternates while jobs come and go."""
+    return ReasonCode.NO_CAPACITY if reason in CROWDED else reason
 
 
 def _attempt_notice(gang: str, reason: str, generation: int, text: str) -> Notice:
