@@ -56,8 +56,8 @@ REMEDY: dict[ReasonCode, str] = {
         "over: `ganger node maintenance`"
     ),
     ReasonCode.NO_NODE: (
-        "no node that it may use can ever hold it: see `ganger node`, then submit a smaller or less restricted job, or "
-        "uncordon a node"
+        "it starts once there are such nodes: add or uncordon some, see `ganger node`, or submit a smaller or less "
+        "restricted job"
     ),
     ReasonCode.EXCLUDED: (
         "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no excluded nodes: "
@@ -103,8 +103,8 @@ REMEDY: dict[ReasonCode, str] = {
 
 USER_REMEDY: dict[ReasonCode, str] = {
     ReasonCode.NO_NODE: (
-        "no node that it may use can ever hold it: see `ganger node`, then submit a smaller or less restricted job, or "
-        "ask an administrator to uncordon a node"
+        "it starts once there are such nodes: ask an administrator to add or uncordon some, see `ganger node`, or "
+        "submit a smaller or less restricted job"
     ),
     ReasonCode.EXCLUDED: (
         "no other node can hold it: ask an administrator to add or uncordon one, see `ganger node`; a new job has no "

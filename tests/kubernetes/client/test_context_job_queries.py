@@ -13,6 +13,8 @@ from ganger.gang_jobs import object_names
 from tests.kubernetes.client.served_controller import ServedController, served
 from tools.testcluster.waiting import until
 
+NOT_PERMITTED = "run: x\npod: {spec: {hostNetwork: true}}"
+
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedController]:
@@ -215,8 +217,9 @@ def test_options_of_kueue_and_queues_that_do_not_exist_name_what_to_type(system:
     assert (result.returncode, "next: ganger --context fakeapi queue\n" in result.stderr) == (3, True), result
 
 
-def test_a_listing_is_of_what_is_asked_for(system: ServedController, array: str) -> None:
-    other = system.ganger("submit", "--queue", "default", "--cpu", "999", "--name", "other", "--", "x", caller="bob")
+def test_a_listing_is_of_what_is_asked_for(system: ServedController, array: str, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text(f"{NOT_PERMITTED}\nname: other\n")
+    other = system.ganger("submit", "--queue", "default", "-f", str(tmp_path / "other.yaml"), caller="bob")
     name = other.stdout.strip()
     assert name, other.stderr
     system.wait(name, "Rejected")
@@ -261,8 +264,9 @@ def test_whoami_names_the_user_and_the_queues_or_why_not(system: ServedControlle
     assert "queues    not available: the answer is about jobs of all namespaces" in output
 
 
-def test_a_job_that_is_rejected_has_ended(system: ServedController) -> None:
-    result = system.ganger("run", "--cpu", "999", "--name", "wrong", "--", "x", caller="bob")
+def test_a_job_that_is_rejected_has_ended(system: ServedController, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(f"{NOT_PERMITTED}\nname: wrong\n")
+    result = system.ganger("run", "-f", str(tmp_path / "wrong.yaml"), caller="bob")
     assert result.returncode == 1, result
     assert "failed after" in result.stderr
     assert ": rejected: " in result.stderr
