@@ -38,6 +38,7 @@ class ReasonCode(StrEnum):
     WEBHOOK_UNREACHABLE = "webhook_unreachable"
     VOLUME_UNAVAILABLE = "volume_unavailable"
     DEVICES_UNAVAILABLE = "devices_unavailable"
+    INSTALLATION_FAULT = "installation_fault"
     STOPPING_OTHERS = "stopping_others"
     NOT_LISTED = "not_listed"
     DEPENDENCY = "dependency"
@@ -91,6 +92,10 @@ REMEDY: dict[ReasonCode, str] = {
     ReasonCode.DEVICES_UNAVAILABLE: (
         "nothing to do if another pod is to release the devices: it is retried automatically, and no attempt is "
         "counted; else see `kubectl get resourceclaims,resourceslices`"
+    ),
+    ReasonCode.INSTALLATION_FAULT: (
+        "nothing to do: it is retried automatically, and no attempt is counted; a cluster administrator has to repair "
+        "the installation of ganger: `ganger --context NAME doctor`"
     ),
     ReasonCode.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
     ReasonCode.NOT_LISTED: "nothing to do: the server is still listing what runs; see `ganger server status`",
@@ -272,6 +277,8 @@ def _order_sentence(reason: PendingReason) -> str:
             return f"waiting for a volume: {reason.scope}"
         case ReasonCode.DEVICES_UNAVAILABLE:
             return f"waiting for devices: {reason.scope}"
+        case ReasonCode.INSTALLATION_FAULT:
+            return f"waiting for a cluster administrator: {reason.scope}"
         case ReasonCode.STOPPING_OTHERS:
             return f"waiting for {_listed(reason.holders)} to stop"
         case ReasonCode.DEPENDENCY:
