@@ -20,6 +20,7 @@ from ganger.controller.jobs.job_events import (
     Notice,
     decision_notices,
     failure_notice,
+    object_stop_text,
     pending_notice,
     state_notice,
     wait_kind,
@@ -33,7 +34,7 @@ from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection, project, project_array
-from ganger.engine.query.event_text import failure_end_text, job_of, stop_text
+from ganger.engine.query.event_text import failure_end_text, job_of
 from ganger.model.decision import ReservedStart, Stop, Wait
 from ganger.model.event import Decided, Failed, Stamped
 from ganger.model.job import ENDED, GangState, split_element_id
@@ -285,7 +286,7 @@ def _last_failure(gang: Gang) -> dict[str, Any]:
     attempt = gang.attempt
     if attempt.stop_sent and attempt.vacates:  # what failed afterwards is a consequence
         stop = Stop(gang=gang.id, generation=attempt.generation, cause=attempt.stop_sent, node=attempt.vacates)
-        return {"reason": stop.cause, "message": f"attempt {attempt.generation}: {stop_text(stop)}"}
+        return {"reason": stop.cause, "message": f"attempt {attempt.generation}: {object_stop_text(stop)}"}
     if attempt.failure is None:
         return {}
     return {

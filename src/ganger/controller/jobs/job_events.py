@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from ganger.backends.kubernetes.foreign.foreign_gang import is_foreign_gang
@@ -17,7 +17,7 @@ from ganger.controller.jobs.conditions import time_of
 from ganger.core.state.gang import Gang
 from ganger.engine.query.event_text import failure_end_text, idle_text, stop_text
 from ganger.gang_jobs.custom_resources import API_VERSION, PROGRAM
-from ganger.gang_jobs.object_names import key_of
+from ganger.gang_jobs.object_names import key_of, named_in
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject, Key
@@ -96,8 +96,15 @@ def decision_notices(event: Event) -> list[Notice]:
             notices.append(_attempt_notice(decision.gang, "Scheduled", decision.generation, f"starts on {nodes}"))
         elif isinstance(decision, Stop) and decision.cause in _STOPS:
             reason = _STOPS[decision.cause]
-            notices.append(_attempt_notice(decision.gang, reason, decision.generation, stop_text(decision)))
+            notices.append(_attempt_notice(decision.gang, reason, decision.generation, object_stop_text(decision)))
     return notices
+
+
+def object_stop_text(stop: Stop) -> str:
+    """Return why a generation is stopped, for readers of its object."""
+    if not stop.preemptor or is_foreign_gang(stop.gang):
+        return stop_text(stop)
+    return stop_text(replace(stop, preemptor=named_in(key_of(stop.gang).namespace, stop.preemptor)))
 
 
 def failure_notice(gang: Gang) -> Notice | None:
