@@ -201,6 +201,9 @@ def test_the_claim_that_a_job_lacks_is_in_explain(system: ServedController) -> N
     )
     assert "no more is known" not in output
     assert "attempts are not available" not in system.ganger("get", "lacking").stdout
+    (row,) = [row for row in record(system.ganger("ls", "-o", "json")) if row["id"] == "lacking"]
+    assert (row["state"], row["ended_ms"]) == ("pending", None), "it is submitted as soon as the claim is there"
+    assert row["sentence"].startswith("volumes: there is no PersistentVolumeClaim data")
     for command in (["stop"], ["suspend"], ["priority"]):
         result = system.ganger(*command, "lacking", *(["high"] if command == ["priority"] else []))
         assert (result.returncode, "has ended" in result.stderr) == (4, False), result
