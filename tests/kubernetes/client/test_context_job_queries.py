@@ -116,6 +116,19 @@ def test_logs_of_an_element(system: ServedController, array: str) -> None:
     assert output.startswith("20")
 
 
+def test_logs_that_went_with_their_pods_are_no_empty_answer(system: ServedController) -> None:
+    ended = {"phase": "Succeeded", "generation": 2}
+    spec = {"user": "ada", "run": "true", "suspend": True}
+    named = {"metadata": {"name": "cleaned", "namespace": "default"}, "spec": spec, "status": ended}
+    system.does(lambda: system.api.put({"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", **named}))
+    for arguments, attempt in (([], 2), (["--attempt", "1"], 1)):
+        result = system.ganger("logs", "cleaned", *arguments)
+        assert (result.returncode, f"no pod is left of attempt {attempt} of cleaned" in result.stderr) == (4, True), (
+            result
+        )
+    system.does(lambda: system.api.delete("gangjobs", "cleaned"))
+
+
 def test_a_command_beside_a_rank_of_an_element(system: ServedController, array: str, tmp_path: Path) -> None:
     """The arguments are kubectl's; a program that prints them stands for it."""
     printer = tmp_path / "kubectl"
