@@ -179,8 +179,8 @@ async def controller(
         usage = {} if policies is None else policies.usage()
         image = continued(restore(backend, policy, usage).image, begin)
 
-        def write_status(name: str, status: dict[str, Any], *, soon: bool) -> None:
-            event_loop.call_soon(partial(backend.write_status, name, status, soon=soon))
+        def write_status(name: str, status: dict[str, Any], *, after_s: float) -> None:
+            event_loop.call_soon(partial(backend.write_status, name, status, after_s=after_s))
 
         observed = dict[str, int]()
         on_written = (lambda *_: None) if policies is None else policies.trigger.on_written

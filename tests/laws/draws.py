@@ -52,6 +52,7 @@ FAILURES = (
     (Cause.WEBHOOK_UNREACHABLE, None, None),
     (Cause.VOLUME_UNAVAILABLE, None, None),
     (Cause.DEVICES_UNAVAILABLE, None, None),
+    (Cause.INSTALLATION_FAULT, None, None),
     (Cause.ADMISSION_DENIED, None, None),
 )
 """Cause, exit code, signal."""

@@ -118,6 +118,10 @@ _EXAMPLES: Final = (
         code=ReasonCode.DEVICES_UNAVAILABLE,
         scope="the pod bert-7f3a-1-0 on n1: request gpu: gpu.example.com: 1 of 2 devices are free: gpu-1 is in use",
     ),
+    PendingReason(
+        code=ReasonCode.INSTALLATION_FAULT,
+        scope='the controller lacks a right: pods is forbidden: User "ganger" cannot create resource "pods" ...',
+    ),
     PendingReason(code=ReasonCode.STOPPING_OTHERS, holders=("bert-7f3a",)),
     PendingReason(code=ReasonCode.NOT_LISTED),
     PendingReason(code=ReasonCode.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),

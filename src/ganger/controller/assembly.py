@@ -299,8 +299,8 @@ class Controller(Server):
         """Open a log that begins with an image and writes to the objects of jobs."""
         event_loop = asyncio.get_running_loop()
 
-        def write_status(name: str, status: dict[str, Any], *, soon: bool) -> None:
-            event_loop.call_soon_threadsafe(partial(backend.write_status, name, status, soon=soon))
+        def write_status(name: str, status: dict[str, Any], *, after_s: float) -> None:
+            event_loop.call_soon_threadsafe(partial(backend.write_status, name, status, after_s=after_s))
 
         sink = ObjectSink(write_status, observed, trigger.on_written, events.record, backend.write_mark)
         log = await asyncio.to_thread(ObjectLog, self._home.database, image, sink, load_ended(backend.jobs))

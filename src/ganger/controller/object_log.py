@@ -6,17 +6,25 @@ is a recording, for listings, for `ganger replay` and for simulations. A durable
 controllers to it (`durable.event_archive`).
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ganger import registry
+from ganger.backends.kubernetes.status_writer import LAZY_DELAY_S
 from ganger.controller.jobs import ended_jobs
 from ganger.controller.jobs.conditions import conditions, time_of
-from ganger.controller.jobs.job_events import Notice, decision_notices, failure_notice, pending_notice, state_notice
+from ganger.controller.jobs.job_events import (
+    Notice,
+    decision_notices,
+    failure_notice,
+    object_stop_text,
+    pending_notice,
+    state_notice,
+    wait_kind,
+)
 from ganger.controller.node_records import NodeRecords, WriteMark
 from ganger.core.explain.explain import own_reason
 from ganger.core.state.gang import ClassKey, Gang, class_text
@@ -26,19 +34,37 @@ from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection, project, project_array
-from ganger.engine.query.event_text import failure_end_text, stop_text
-from ganger.model.decision import Stop, Wait
+from ganger.engine.query.event_text import failure_end_text, job_of
+from ganger.model.decision import ReservedStart, Stop, Wait
 from ganger.model.event import Decided, Failed, Stamped
-from ganger.model.job import ENDED, GangState
-from ganger.model.pending_reason import sentence
+from ganger.model.job import ENDED, GangState, split_element_id
+from ganger.model.pending_reason import CROWDED, ReasonCode, standing_sentence
 from ganger.model.views.service_views import PARTS
+
+SLOW_INTERVAL_S: Final = 600.0
+"""Minimum time between two changes of the pending reason on one object, and of a reserved start.
+
+`ganger explain` has the current ones. 5,000 jobs of which each has another reason all the time cost 8 writes a second.
+"""
 
 
 class EventSink(Protocol):
     """Writes the status of a job's object."""
 
-    def __call__(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
-        """Set fields of the job's status, now or, without `soon`, at a convenient time."""
+    def __call__(self, name: str, status: dict[str, Any], *, after_s: float) -> None:
+        """Set fields of the job's status after a delay, or earlier with whatever else is written of it."""
+
+
+class _Shown(NamedTuple):
+    """The pending reason that a job's object has, or is given at a time.
+
+    kind: what it has in common with reasons that need not replace it.
+    text: its sentence, unless that differs between reasons of one kind.
+    """
+
+    kind: str
+    text: str
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +110,13 @@ class ObjectLog(EventLog):
         self._changed_classes: set[str] = set()
         self._notices: list[Notice] = []
         self._failed: set[str] = set()
-        self._shown: dict[str, tuple[str, str]] = {}
-        """Pending reason and message that the object of a job has: a class of 50,000 jobs has others rarely."""
+        self._shown: dict[str, _Shown] = {}
+        """What the object of each pending job shows. Set with each write, dropped when the job has nodes, or ends."""
+        self._reserved_ms: dict[str, int] = {}
+        """When the object of a pending job is given its newest reservation. Dropped as `_shown` is."""
+        self._changed: set[str] = set()
+        self._reserved: set[str] = set()
+        """Gangs changed since the last `snapshot`: by an event or a decision about them, and by a reservation."""
         self._node_records = NodeRecords(sink.write_mark, (record.node for record in image.health.nodes))
 
     def gang_before_log(self, job: str) -> Gang | None:
@@ -109,9 +140,17 @@ class ObjectLog(EventLog):
             self._node_records.note(stamped.event)
             if isinstance(stamped.event, Failed):
                 self._failed.add(stamped.event.gang)
-            elif isinstance(stamped.event, Decided):
-                waits = [decision for decision in stamped.event.plan.decisions if isinstance(decision, Wait)]
-                self._changed_classes.update(wait.gang_class for wait in waits)
+            if not isinstance(stamped.event, Decided):
+                # An event of no one job may change any.
+                self._changed.update([job] if (job := job_of(stamped.event)) else [row.row.id for row in rows])
+                continue
+            for decision in stamped.event.plan.decisions:
+                if isinstance(decision, Wait):
+                    self._changed_classes.add(decision.gang_class)
+                elif isinstance(decision, ReservedStart):
+                    self._reserved.add(decision.gang)
+                elif gang := getattr(decision, "gang", None):
+                    self._changed.add(gang)
 
     def snapshot(self, state: State) -> None:
         """Write the status of objects that changed."""
@@ -120,37 +159,69 @@ class ObjectLog(EventLog):
         rows, self._rows = self._rows, {}
         changed_classes, self._changed_classes = self._changed_classes, set()
         failed, self._failed = self._failed, set()
+        moved = {_job_of(gang) for gang in self._reserved} - {_job_of(gang) for gang in self._changed}
+        self._changed, self._reserved = set(), set()
         notices: list[Notice | None] = [*self._notices]
         notices += [failure_notice(state.gangs[name]) for name in failed if name in state.gangs]
         for name, checkpoint in job_checkpoint.checkpoint_jobs(state, rows).items():
             status = _status(state, rows[name], checkpoint, self._sink.observed.get(name, 0))
-            self._sink.write_status(name, status, soon=True)
+            is_pending, at_ms, before = rows[name].row.state == GangState.PENDING, state.at_ms, self._shown.get(name)
+            # The end of a dependency is an event of another job, and has to be on the object soon.
+            if name in moved and is_pending and before is not None and before.kind != ReasonCode.DEPENDENCY:
+                at_ms = self._reserved_ms[name] = _due_ms(at_ms, self._reserved_ms.get(name))
+                del status["seq"]  # nothing waits for it
+            self._sink.write_status(name, status, after_s=(at_ms - state.at_ms) / 1000)
             notices.append(state_notice(rows[name].row, status))
-            self._note_shown(name, status if rows[name].row.state == GangState.PENDING else {})
+            if is_pending and status["reason"]:
+                self._shown[name] = _shown(status, at_ms)
+            else:
+                self._shown.pop(name, None)
+                self._reserved_ms.pop(name, None)
         for key, members in state.pending.classes.items() if changed_classes else ():
             if class_text(key) in changed_classes:
                 others = (name for gang in members if (name := gang.array or gang.id) not in rows)
-                notices += self._show_reason(_pending_reason(state, key), others)
+                notices += self._show_reason(_pending_reason(state, key), others, state.at_ms)
         self._notices = []
         self._sink.on_notices(filter(None, notices), state.at_ms)
         self._sink.on_written(state.seq, bool(rows))
 
-    def _show_reason(self, status: dict[str, Any], jobs: Iterable[str]) -> Iterator[Notice | None]:
-        """Write a pending reason to the objects of jobs that have another one; yield what there is to tell of them."""
-        for name in jobs:
-            if self._note_shown(name, status):
-                self._sink.write_status(name, status, soon=False)
-                yield pending_notice(name, status)
+    def _show_reason(self, status: dict[str, Any], jobs: Iterable[str], now_ms: int) -> Iterator[Notice | None]:
+        """Write a pending reason to the objects of jobs that have another one; yield what there is to tell of them.
 
-    def _note_shown(self, name: str, status: Mapping[str, Any]) -> bool:
-        """Note the pending reason that a job's object is given, or that it has none; return whether it is a new one."""
-        if not status.get("reason"):
-            self._shown.pop(name, None)
-            return False
-        shown = status["reason"], sys.intern(status["message"])
-        is_new = self._shown.get(name) != shown
-        self._shown[name] = shown
-        return is_new
+        While jobs come and go, reasons of all that wait change with every cycle, and what each change wrote would be
+        the product of both. So an object has the standing sentence of a reason, which does not say who holds what; of
+        reasons that alternate it keeps the first; and of others it is given the newest after `SLOW_INTERVAL_S`, in
+        which the writer drops one that has changed back.
+        """
+        for name in jobs if status else ():
+            before = self._shown.get(name)
+            shown = _shown(status, _due_ms(now_ms, None if before is None else before.at_ms))
+            if before is not None and (before.kind, before.text) == (shown.kind, shown.text):
+                continue
+            self._shown[name] = shown
+            self._sink.write_status(name, status, after_s=(shown.at_ms - now_ms) / 1000)
+            yield pending_notice(name, status)
+
+
+def _due_ms(now_ms: int, before_ms: int | None) -> int:
+    """Return when an object is given a change, after one that it is given, or was, at `before_ms`.
+
+    The first comes soon. One that is still to be written is replaced in that write.
+    """
+    soon_ms = now_ms + int(1000 * LAZY_DELAY_S)
+    if before_ms is None:
+        return soon_ms
+    return before_ms if before_ms > now_ms else max(soon_ms, before_ms + int(1000 * SLOW_INTERVAL_S))
+
+
+def _job_of(gang: str) -> str:
+    element = split_element_id(gang)
+    return element[0] if element else gang
+
+
+def _shown(status: Mapping[str, Any], at_ms: int) -> _Shown:
+    text = "" if status["reason"] in CROWDED else status["message"]
+    return _Shown(wait_kind(status["reason"]), text, at_ms)
 
 
 def _status(
@@ -201,13 +272,13 @@ def _starts(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:
 def _pending_reason(state: State, key: ClassKey) -> dict[str, Any]:
     """Return the pending reason of a job class."""
     reason = state.pending.reasons.get(class_text(key))
-    return {"reason": reason.code, "message": sentence(reason)} if reason else {}
+    return {"reason": reason.code, "message": standing_sentence(reason)} if reason else {}
 
 
 def _dependency_reason(state: State, gang: Gang) -> dict[str, Any]:
     """Return the dependency that keeps a gang from being considered."""
     reason = own_reason(state, gang, state.at_ms) if gang.awaits else None
-    return {"reason": reason.code, "message": sentence(reason)} if reason else {}
+    return {"reason": reason.code, "message": standing_sentence(reason)} if reason else {}
 
 
 def _last_failure(gang: Gang) -> dict[str, Any]:
@@ -215,7 +286,7 @@ def _last_failure(gang: Gang) -> dict[str, Any]:
     attempt = gang.attempt
     if attempt.stop_sent and attempt.vacates:  # what failed afterwards is a consequence
         stop = Stop(gang=gang.id, generation=attempt.generation, cause=attempt.stop_sent, node=attempt.vacates)
-        return {"reason": stop.cause, "message": f"attempt {attempt.generation}: {stop_text(stop)}"}
+        return {"reason": stop.cause, "message": f"attempt {attempt.generation}: {object_stop_text(stop)}"}
     if attempt.failure is None:
         return {}
     return {

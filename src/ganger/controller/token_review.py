@@ -21,6 +21,7 @@ from ganger.gang_jobs.controller_tokens import (
     ALL_NAMESPACES_ADMINISTERED,
     CALLER_ACCOUNT,
     CONTROLLER_AUDIENCE,
+    LISTS_PREFIX,
     SUBMITS_PREFIX,
     USER_PREFIX,
 )
@@ -142,9 +143,9 @@ class MetricsGate:
 
 def identity_of(audiences: Sequence[str]) -> CallerIdentity | None:
     """Return the caller whom the audiences of a token identify; None if they identify no single one."""
-    names, namespaces, submits = (
+    names, namespaces, submits, lists = (
         [audience.removeprefix(prefix) for audience in audiences if audience.startswith(prefix)]
-        for prefix in (USER_PREFIX, ADMINISTERS_PREFIX, SUBMITS_PREFIX)
+        for prefix in (USER_PREFIX, ADMINISTERS_PREFIX, SUBMITS_PREFIX, LISTS_PREFIX)
     )
     if len(names) != 1 or not names[0]:
         return None
@@ -153,6 +154,7 @@ def identity_of(audiences: Sequence[str]) -> CallerIdentity | None:
         sees_all=ALL_JOBS_AUDIENCE in audiences,
         administers=tuple(namespaces),
         submits=tuple(submits),
+        lists=tuple(lists),
         administers_all=ALL_NAMESPACES_ADMINISTERED in audiences,
     )
 

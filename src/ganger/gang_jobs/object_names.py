@@ -10,7 +10,7 @@ from typing import Final
 
 from ganger.gang_jobs.custom_resources import GROUP
 from ganger.kubeapi.objects import Key, ObjectMeta, Pod
-from ganger.model.job import split_element_id
+from ganger.model.job import ELSEWHERE, split_element_id
 
 JOB: Final = f"{GROUP}/job"
 """Label of pods, ConfigMaps and Secrets: the name of the GangJob."""
@@ -91,6 +91,11 @@ def key_of(gang: str) -> Key:
     if not (name and dot and namespace):
         raise ValueError(f"{gang} is not NAME.NAMESPACE")
     return Key(namespace, name)
+
+
+def named_in(namespace: str, gang: str) -> str:
+    """Return a gang's id as readers of a namespace may know it: they may not know the jobs of others."""
+    return gang if key_of(gang).namespace == namespace else ELSEWHERE
 
 
 def job_of(gang: str) -> str:

@@ -139,11 +139,13 @@ class HttpExchange:
             message = "this process may not write any more: another one may lead"
             raise ApiError(request.description, 0, "Fenced", message) from error
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            raise ApiError(request.description, 0, "Untrusted", f"{self._credentials.url}: {error}") from error
+            raise ApiError(
+                request.description, 0, "Untrusted", f"{self._credentials.url}: {_cause_of(error)}"
+            ) from error
         except aiohttp.WSServerHandshakeError as error:
             raise error_from_response(request.description, error.status, b"") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            message = f"{self._credentials.url}: {str(error) or type(error).__name__}"
+            message = f"{self._credentials.url}: {_cause_of(error)}"
             outcome_unknown = not isinstance(error, _BEFORE_SENDING)
             raise ApiError(
                 request.description, 0, "NoAnswer", message, outcome_unknown=outcome_unknown, is_retryable=True
@@ -180,6 +182,13 @@ class HttpExchange:
             )
             is_retryable = error.is_retryable or (may_be_renewed and error.status == HTTPStatus.UNAUTHORIZED)
             raise replace(error, is_retryable=is_retryable, setup=self._program.setup)
+
+
+def _cause_of(error: Exception) -> str:
+    """Return what is wrong with a connection; aiohttp also prints the host again, and the SSL context as an object."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
 
 
 class _FencedError(aiohttp.ClientError):

@@ -23,6 +23,7 @@ class Cause(StrEnum):
     WEBHOOK_UNREACHABLE = "webhook_unreachable"
     VOLUME_UNAVAILABLE = "volume_unavailable"
     DEVICES_UNAVAILABLE = "devices_unavailable"
+    INSTALLATION_FAULT = "installation_fault"
     PREFLIGHT_FAILED = "preflight_failed"
     LAUNCHER_LOST = "launcher_lost"
     NODE_LOST = "node_lost"
@@ -119,6 +120,7 @@ UNADMITTED: Final = (
     Cause.WEBHOOK_UNREACHABLE,
     Cause.VOLUME_UNAVAILABLE,
     Cause.DEVICES_UNAVAILABLE,
+    Cause.INSTALLATION_FAULT,
 )
 """Causes for which the cluster admits no pod of a job at present: it stays pending, and no attempt is counted."""
 

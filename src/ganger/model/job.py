@@ -53,6 +53,8 @@ class GangState(StrEnum):
     STOPPED = "stopped"
 
 
+ELSEWHERE: Final = "a job of another namespace"
+"""Stands for the id of a job that a reader of objects of a cluster, or of an answer, may not know."""
 ENDED: Final = (GangState.SUCCEEDED, GangState.FAILED, GangState.STOPPED)
 """Final states."""
 

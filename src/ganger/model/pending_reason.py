@@ -6,6 +6,7 @@ text.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from ganger.model.terms import Slices
 from ganger.model.units import (
@@ -37,11 +38,15 @@ class ReasonCode(StrEnum):
     WEBHOOK_UNREACHABLE = "webhook_unreachable"
     VOLUME_UNAVAILABLE = "volume_unavailable"
     DEVICES_UNAVAILABLE = "devices_unavailable"
+    INSTALLATION_FAULT = "installation_fault"
     STOPPING_OTHERS = "stopping_others"
     NOT_LISTED = "not_listed"
     DEPENDENCY = "dependency"
     ARRAY_LIMIT = "array_limit"
 
+
+CROWDED: Final = (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED, ReasonCode.STOPPING_OTHERS)
+"""Reasons of gangs that wait for nodes that others hold or get first: they alternate as jobs come and go."""
 
 REMEDY: dict[ReasonCode, str] = {
     ReasonCode.NO_CAPACITY: (
@@ -52,8 +57,8 @@ REMEDY: dict[ReasonCode, str] = {
         "over: `ganger node maintenance`"
     ),
     ReasonCode.NO_NODE: (
-        "no node that it may use can ever hold it: see `ganger node`, then submit a smaller or less restricted job, or "
-        "uncordon a node"
+        "it starts once there are such nodes: add or uncordon some, see `ganger node`, or submit a smaller or less "
+        "restricted job"
     ),
     ReasonCode.EXCLUDED: (
         "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no excluded nodes: "
@@ -88,6 +93,10 @@ REMEDY: dict[ReasonCode, str] = {
         "nothing to do if another pod is to release the devices: it is retried automatically, and no attempt is "
         "counted; else see `kubectl get resourceclaims,resourceslices`"
     ),
+    ReasonCode.INSTALLATION_FAULT: (
+        "nothing to do: it is retried automatically, and no attempt is counted; a cluster administrator has to repair "
+        "the installation of ganger: `ganger --context NAME doctor`"
+    ),
     ReasonCode.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
     ReasonCode.NOT_LISTED: "nothing to do: the server is still listing what runs; see `ganger server status`",
     ReasonCode.DEPENDENCY: (
@@ -99,8 +108,8 @@ REMEDY: dict[ReasonCode, str] = {
 
 USER_REMEDY: dict[ReasonCode, str] = {
     ReasonCode.NO_NODE: (
-        "no node that it may use can ever hold it: see `ganger node`, then submit a smaller or less restricted job, or "
-        "ask an administrator to uncordon a node"
+        "it starts once there are such nodes: ask an administrator to add or uncordon some, see `ganger node`, or "
+        "submit a smaller or less restricted job"
     ),
     ReasonCode.EXCLUDED: (
         "no other node can hold it: ask an administrator to add or uncordon one, see `ganger node`; a new job has no "
@@ -182,6 +191,38 @@ def sentence(reason: PendingReason) -> str:
             return _order_sentence(reason)
 
 
+def standing_sentence(reason: PendingReason) -> str:
+    """Return the reason as a sentence that stays true while other jobs come and go: without them, and what is free.
+
+    It is for the objects of a cluster: each change would be a write to the object of every job that waits, and whoever
+    reads an object may not be allowed to know the jobs of other namespaces.
+    """
+    need, limit = _amount(reason.resource, reason.need), _amount(reason.resource, reason.limit or 0)
+    match reason.code:
+        case ReasonCode.NO_CAPACITY:
+            return f"waiting for {_missing_amount(reason)}{_exclusions(reason.excluded)}"
+        case ReasonCode.MAINTENANCE:
+            return f"waiting for nodes that are in maintenance before it would end ({reason.scope})"
+        case ReasonCode.OVER_QUOTA:
+            of_limit = "" if reason.limit is None else f", which is {limit} at most"
+            return f"waiting for {need} of the quota of queue {reason.scope}{of_limit}"
+        case ReasonCode.USER_GPUS:
+            return f"you may hold {limit} in queue {reason.scope}, {need} needed"
+        case ReasonCode.USER_JOBS:
+            return f"you may have {limit} on nodes at a time in queue {reason.scope}"
+        case ReasonCode.USER_NODE_TIME:
+            return f"your live jobs may add up to {limit} in queue {reason.scope}, {need} needed"
+        case ReasonCode.USER_NODE_TIME_USED:
+            per = format_period(reason.per_ms)
+            return f"your jobs may use {limit} in {per} in queue {reason.scope}, {need} needed"
+        case ReasonCode.RESERVED:
+            return "nodes are reserved for jobs that come first in the queue order"
+        case ReasonCode.STOPPING_OTHERS:
+            return "waiting for other jobs to stop"
+        case _:
+            return sentence(reason)
+
+
 def _gpus(count: int) -> str:
     return "1 GPU is" if count == 1 else f"{count} GPUs are"
 
@@ -236,6 +277,8 @@ def _order_sentence(reason: PendingReason) -> str:
             return f"waiting for a volume: {reason.scope}"
         case ReasonCode.DEVICES_UNAVAILABLE:
             return f"waiting for devices: {reason.scope}"
+        case ReasonCode.INSTALLATION_FAULT:
+            return f"waiting for a cluster administrator: {reason.scope}"
         case ReasonCode.STOPPING_OTHERS:
             return f"waiting for {_listed(reason.holders)} to stop"
         case ReasonCode.DEPENDENCY:

@@ -12,8 +12,9 @@ from urllib.parse import parse_qs
 
 from fastapi import Depends, Request, Response
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ganger.model.job import ELSEWHERE
 from ganger.rest.problem_json import problem
 from ganger.rest.responses import IS_USER
 
@@ -42,6 +43,10 @@ _OPERATIONS: Final = re.compile(r"POST /api/v1/(defrag|nodes/[^/]+/(repair|retir
 _POLICY_DRY_RUN: Final = "PUT /api/v1/policy"
 
 
+_JOB_ID: Final = re.compile(rb"(?P<job>[a-z0-9][a-z0-9~-]*\.(?P<namespace>[a-z0-9][a-z0-9-]*))(\[\d+\])?")
+_TEXTS: Final = (b"application/json", b"application/problem+json", b"text/event-stream")
+
+
 class CallerIdentity(NamedTuple):
     """A user known to the API server.
 
@@ -49,6 +54,7 @@ class CallerIdentity(NamedTuple):
     administers: namespaces whose jobs they may administer.
     administers_all: they may administer those of all namespaces.
     submits: namespaces in which they may create jobs.
+    lists: namespaces whose jobs they may list.
     """
 
     name: str
@@ -56,6 +62,7 @@ class CallerIdentity(NamedTuple):
     administers: tuple[str, ...] = ()
     administers_all: bool = False
     submits: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
 
 
 class NotReviewedError(Exception):
@@ -100,8 +107,37 @@ class ProxyIdentity:
             refusal: Response | None = problem(503, "no_review", str(error), "ask again in a while")
         else:
             refusal = self._refusal(scope, caller)
+            if caller is not None and not caller.sees_all:
+                send = self._without_names(send, caller)
             scope = scope if caller is None else {**scope, _CALLER: caller, IS_USER: True}
         await (refusal or self._app)(scope, receive, send)
+
+    def _without_names(self, send: Send, caller: CallerIdentity) -> Send:
+        """Return a `send` that replaces the ids of jobs that a caller may not list, in whatever sentence they are.
+
+        A reason, a dry run or an event may name any job that is in the way. What is no id of a job stays. An answer
+        is one piece, and an event of a stream another.
+        """
+        is_text = False
+
+        def name(found: re.Match[bytes]) -> bytes:
+            namespace, job = found["namespace"].decode(), found["job"].decode()
+            is_hidden = namespace not in caller.lists and self._owner_of(job) not in (None, caller.name)
+            return ELSEWHERE.encode() if is_hidden else found[0]
+
+        async def send_without(message: Message) -> None:
+            nonlocal is_text
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                is_text = any(key == b"content-type" and value.startswith(_TEXTS) for key, value in headers)
+                if is_text:  # of another length
+                    headers = [(key, value) for key, value in headers if key != b"content-length"]
+                    message = {**message, "headers": headers}
+            elif is_text and message.get("body"):
+                message = {**message, "body": _JOB_ID.sub(name, message["body"])}
+            await send(message)
+
+        return send_without
 
     def _refusal(self, scope: Scope, caller: CallerIdentity | None) -> Response | None:
         """Return why the request is not answered; None when it is."""

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.eventlog.projection import Projection, project
 from ganger.errors import RequestError
 from ganger.model import event as e
-from ganger.model.decision import Cause, Plan, Stop, Wait
+from ganger.model.decision import Cause, Decision, Plan, ReservedStart, Stop, Wait
 from ganger.model.event import Stamped
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.ports import JobFilter
@@ -260,40 +261,56 @@ def test_an_unreadable_snapshot_is_skipped(tmp_path: Path, monkeypatch: pytest.M
 def test_a_controller_restores_from_its_newest_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that the oldest snapshot does not need may have been removed."""
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 10)
-    log = ObjectLog(tmp_path / "g.db", State().image(), ObjectSink(write_status=lambda name, status, *, soon: None))
+    log = ObjectLog(tmp_path / "g.db", State().image(), ObjectSink(write_status=lambda name, status, *, after_s: None))
     script = SCRIPTS[0]
     loop = played(world_of(script), log, script.policy, script.until_ms)
     log._writer.execute("DELETE FROM event WHERE seq <= (SELECT min(seq) FROM snapshot)")
     assert raw(log.restore()) == raw(loop.copy())
 
 
-def test_a_reason_that_reads_the_same_is_not_written_again(tmp_path: Path) -> None:
-    """Of a class with 50,000 jobs each write holds up all others: the limit of a reason is not in its sentence."""
+def test_an_object_says_why_its_job_waits_once_however_others_come_and_go(tmp_path: Path) -> None:
+    """Of 50,000 jobs that wait, each write for all of them holds up all others."""
     state, written = State(), list[str]()
-    sink = ObjectSink(write_status=lambda name, status, *, soon: written.append(f"{name} {status.get('message', '')}"))
-    log = ObjectLog(tmp_path / "g.db", state.image(), sink)
 
-    def write(event: e.Event) -> list[str]:
+    def note(name: str, status: dict[str, Any], *, after_s: float) -> None:
+        written.append(f"{name} in {after_s:g} s: {status.get('message', '')}")
+
+    log = ObjectLog(tmp_path / "g.db", state.image(), ObjectSink(write_status=note))
+
+    def write(event: e.Event, at_s: int = 1) -> list[str]:
         written.clear()
-        row = Stamped(state.seq + 1, 1_000, event)
+        row = Stamped(state.seq + 1, 1_000 * at_s, event)
         log.append([row], [project(gang, row.at_ms) for gang in fold(state, row)])
         log.snapshot(state)
         return sorted(written)
 
-    def wait(limit: int, holder: str) -> e.Event:
+    def decide(*decisions: Decision, at_s: int = 1) -> list[str]:
+        return write(e.Decided(plan=Plan(as_of=state.seq, decisions=decisions), policy="fifo", version="t"), at_s)
+
+    def wait(code: ReasonCode, at_s: int, **amounts: Any) -> list[str]:
         (key,) = map(class_text, state.pending.classes)
-        reason = PendingReason(code=ReasonCode.NO_CAPACITY, resource="nodes", need=1, limit=limit, holders=(holder,))
-        return e.Decided(
-            plan=Plan(as_of=state.seq, decisions=(Wait(gang_class=key, reason=reason),)), policy="fifo", version="t"
-        )
+        reason = PendingReason(code=code, resource="nodes", need=1, scope="root", **amounts)
+        return decide(Wait(gang_class=key, reason=reason), at_s=at_s)
 
     for name in ("a", "b"):
-        assert write(e.Submitted(job=job(name))) == [f"{name} "]
-    sentence = "waiting for 1 node: 0 nodes free now; held by"
-    assert write(wait(5, "x")) == [f"a {sentence} x", f"b {sentence} x"]
-    assert write(wait(4, "x")) == []
-    assert write(e.Submitted(job=job("c"))) == [f"c {sentence} x"]
-    assert write(wait(3, "y")) == [f"a {sentence} y", f"b {sentence} y", f"c {sentence} y"]
+        assert write(e.Submitted(job=job(name))) == [f"{name} in 0 s: "]
+    waits = "waiting for 1 node with root"
+    first = wait(ReasonCode.NO_CAPACITY, 1, limit=5, holders=("x",))
+    assert first == [f"a in 10 s: {waits}", f"b in 10 s: {waits}"], "names of other jobs are for `explain`"
+    for at_s, code in enumerate((ReasonCode.NO_CAPACITY, ReasonCode.RESERVED, ReasonCode.STOPPING_OTHERS), 100):
+        assert wait(code, at_s, have=at_s, foreign=at_s, holders=(f"y{at_s}",)) == []
+    assert wait(ReasonCode.NO_CAPACITY, 110) == []
+    assert write(e.Submitted(job=job("c")), 111) == [f"c in 0 s: {waits}"]
+
+    # Another kind of reason is shown, but rarely; a change back meanwhile replaces it.
+    quota = "waiting for 1 node of the quota of queue root"
+    assert wait(ReasonCode.OVER_QUOTA, 120) == [f"a in 491 s: {quota}", f"b in 491 s: {quota}", f"c in 591 s: {quota}"]
+    assert wait(ReasonCode.NO_CAPACITY, 130) == [f"a in 481 s: {waits}", f"b in 481 s: {waits}", f"c in 581 s: {waits}"]
+
+    # So is a reserved start that moves from cycle to cycle.
+    reserved = [decide(ReservedStart(gang="a", start_ms=60_000 * at_s), at_s=at_s) for at_s in (140, 145, 160)]
+    assert reserved == [[f"a in {s} s: {waits}"] for s in (10, 5, 590)]
+    assert state.reservations["a"].start_ms == 60_000 * 160
 
 
 # -- readers beside the writer -----------------------------------------------------------------------------------------

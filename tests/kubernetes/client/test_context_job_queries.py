@@ -13,6 +13,8 @@ from ganger.gang_jobs import object_names
 from tests.kubernetes.client.served_controller import ServedController, served
 from tools.testcluster.waiting import until
 
+NOT_PERMITTED = "run: x\npod: {spec: {hostNetwork: true}}"
+
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedController]:
@@ -114,6 +116,19 @@ def test_logs_of_an_element(system: ServedController, array: str) -> None:
     assert output.startswith("20")
 
 
+def test_logs_that_went_with_their_pods_are_no_empty_answer(system: ServedController) -> None:
+    ended = {"phase": "Succeeded", "generation": 2}
+    spec = {"user": "ada", "run": "true", "suspend": True}
+    named = {"metadata": {"name": "cleaned", "namespace": "default"}, "spec": spec, "status": ended}
+    system.does(lambda: system.api.put({"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", **named}))
+    for arguments, attempt in (([], 2), (["--attempt", "1"], 1)):
+        result = system.ganger("logs", "cleaned", *arguments)
+        assert (result.returncode, f"no pod is left of attempt {attempt} of cleaned" in result.stderr) == (4, True), (
+            result
+        )
+    system.does(lambda: system.api.delete("gangjobs", "cleaned"))
+
+
 def test_a_command_beside_a_rank_of_an_element(system: ServedController, array: str, tmp_path: Path) -> None:
     """The arguments are kubectl's; a program that prints them stands for it."""
     printer = tmp_path / "kubectl"
@@ -199,6 +214,9 @@ def test_the_claim_that_a_job_lacks_is_in_explain(system: ServedController) -> N
     )
     assert "no more is known" not in output
     assert "attempts are not available" not in system.ganger("get", "lacking").stdout
+    (row,) = [row for row in record(system.ganger("ls", "-o", "json")) if row["id"] == "lacking"]
+    assert (row["state"], row["ended_ms"]) == ("pending", None), "it is submitted as soon as the claim is there"
+    assert row["sentence"].startswith("volumes: there is no PersistentVolumeClaim data")
     for command in (["stop"], ["suspend"], ["priority"]):
         result = system.ganger(*command, "lacking", *(["high"] if command == ["priority"] else []))
         assert (result.returncode, "has ended" in result.stderr) == (4, False), result
@@ -215,8 +233,9 @@ def test_options_of_kueue_and_queues_that_do_not_exist_name_what_to_type(system:
     assert (result.returncode, "next: ganger --context fakeapi queue\n" in result.stderr) == (3, True), result
 
 
-def test_a_listing_is_of_what_is_asked_for(system: ServedController, array: str) -> None:
-    other = system.ganger("submit", "--queue", "default", "--cpu", "999", "--name", "other", "--", "x", caller="bob")
+def test_a_listing_is_of_what_is_asked_for(system: ServedController, array: str, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text(f"{NOT_PERMITTED}\nname: other\n")
+    other = system.ganger("submit", "--queue", "default", "-f", str(tmp_path / "other.yaml"), caller="bob")
     name = other.stdout.strip()
     assert name, other.stderr
     system.wait(name, "Rejected")
@@ -261,8 +280,9 @@ def test_whoami_names_the_user_and_the_queues_or_why_not(system: ServedControlle
     assert "queues    not available: the answer is about jobs of all namespaces" in output
 
 
-def test_a_job_that_is_rejected_has_ended(system: ServedController) -> None:
-    result = system.ganger("run", "--cpu", "999", "--name", "wrong", "--", "x", caller="bob")
+def test_a_job_that_is_rejected_has_ended(system: ServedController, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(f"{NOT_PERMITTED}\nname: wrong\n")
+    result = system.ganger("run", "-f", str(tmp_path / "wrong.yaml"), caller="bob")
     assert result.returncode == 1, result
     assert "failed after" in result.stderr
     assert ": rejected: " in result.stderr

@@ -9,12 +9,16 @@ from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
 from tests.rest.asgi import call
 
 HEADER, DRY_RUN = "x-caller", "plan-only"
-OWNERS = {"mine": "ada", "other": "bob"}
+OWNERS = {"mine": "ada", "other": "bob", "run.ml": "bob", "other.nlp": "bob", "mine.nlp": "ada"}
 
 
 @pytest.fixture
 def gate() -> Any:
     app = FastAPI()
+
+    @app.get("/api/v1/fit")
+    def fit() -> str:
+        return "held by run.ml, other.nlp[3], other.nlp, mine.nlp and python.train"
 
     @app.get("/api/v1/events")
     @app.get("/api/v1/report")
@@ -26,7 +30,7 @@ def gate() -> Any:
         return "answered"
 
     async def identify(token: str) -> CallerIdentity:
-        return CallerIdentity(token, sees_all=False, submits=("ml",))
+        return CallerIdentity(token, sees_all=token == "chief", submits=("ml",), lists=("ml",))
 
     return ProxyIdentity(app, app, identify, OWNERS.get, header=HEADER, dry_run_parameter=DRY_RUN)
 
@@ -53,3 +57,15 @@ def gate() -> Any:
 )
 def test_a_parameter_counts_only_if_it_is_given_once(gate: Any, method: str, target: str, status: int) -> None:
     assert call(gate, method, target, headers={HEADER: "Bearer ada"}).status == status
+
+
+@pytest.mark.parametrize(
+    ("caller", "holders"),
+    [
+        ("chief", "run.ml, other.nlp[3], other.nlp, mine.nlp"),
+        ("ada", "run.ml, a job of another namespace, a job of another namespace, mine.nlp"),
+    ],
+)
+def test_jobs_are_named_to_those_who_may_list_them(gate: Any, caller: str, holders: str) -> None:
+    answer = call(gate, "GET", "/fit", headers={HEADER: f"Bearer {caller}"})
+    assert answer.json == f"held by {holders} and python.train"

@@ -131,8 +131,10 @@ def test_the_exit_code_and_the_reason_are_on_the_object(controlled: Controlled) 
 
 def test_what_cannot_be_is_refused_with_the_reason(controlled: Controlled) -> None:
     controlled.submit("large", nodes=9, run="true")
-    status = controlled.wait("large", "Rejected")
-    assert "the job needs 9 nodes" in status["message"]
+    controlled.wait("large", "Pending")
+    controlled.submit("nowhere", run="true", queue="none")
+    status = controlled.wait("nowhere", "Rejected")
+    assert "there is no queue none" in status["message"]
     (conditions_by_type,) = status["conditions"]
     assert (conditions_by_type["type"], conditions_by_type["status"], conditions_by_type["observedGeneration"]) == (
         "Accepted",

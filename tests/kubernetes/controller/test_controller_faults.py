@@ -11,6 +11,7 @@ import pytest
 
 from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
 from ganger.gang_jobs.custom_resources import PROGRAM
+from ganger.gang_jobs.pod_template import CONTAINER
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
@@ -63,8 +64,8 @@ def is_bound(pod: Any) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
-def keep_waiting(api: FakeApi, pod: Any, reason: str, message: str) -> None:
-    waiting = {"name": "main", "image": "i", "imageID": "", "restartCount": 0, "ready": False}
+def keep_waiting(api: FakeApi, pod: Any, reason: str, message: str, name: str = "main") -> None:
+    waiting = {"name": name, "image": "i", "imageID": "", "restartCount": 0, "ready": False}
     waiting["state"] = {"waiting": {"reason": reason, "message": message}}
     api.put(pod | {"status": pod["status"] | {"containerStatuses": [waiting]}})
 
@@ -91,6 +92,24 @@ def test_what_keeps_a_pod_from_running_is_said_while_it_does(reason: str, messag
             assert message in status(api)["message"]
             assert not condition(api, "Stuck")
             await until(lambda: not bound(api))
+
+    scene(tmp_path, play)
+
+
+def test_a_job_that_names_no_image_waits_while_there_is_no_default_one(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
+        api.kubelet.down.add("n1")
+        async with controller(access, tmp_path) as system:
+            submit(system, retries=0)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            stuck = next(pod for pod in api.objects("pods") if pod["spec"]["nodeName"] == "n1")
+            keep_waiting(api, stuck, "ImagePullBackOff", NO_IMAGE, CONTAINER)
+            await until(lambda: status(api).get("reason") == "installation_fault")
+            assert NO_IMAGE in status(api)["message"]
+            assert "it is the default image of jobs" in status(api)["message"]
+            await until(lambda: status(api).get("phase") == "Starting" and len(bound(api)) == MEMBERS)
+            gang = system.loop.copy().gangs[GANG]
+            assert (gang.attempt.generation, gang.retries.used) == (2, 0)
 
     scene(tmp_path, play)
 

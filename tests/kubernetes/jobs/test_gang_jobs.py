@@ -23,8 +23,10 @@ from ganger.model.policy import Rules
 from ganger.model.watch.rollback import Rollback
 from tests.waiting import until
 from tools.fakeapi import FakeApi
+from tools.skipping import SkippingLoop
 
 NODES = 2
+CPUS = {"cpu": "64", "memory": "512Gi", "pods": "110"}
 SPEC = {"run": "true", "nodes": NODES, "nproc_per_node": 1, "resources": {"gpu": 8}}
 
 
@@ -320,6 +322,45 @@ def phase_and_message(api: FakeApi, name: str) -> tuple[str, str]:
 
 
 AFTER = {"after": [{"job": "first"}]}
+
+
+def test_a_job_that_is_too_large_waits_for_nodes_and_for_no_time_delays_others(tmp_path: Path) -> None:
+    needs = "needs 3 nodes with 8 free GPUs: only {} in the cluster could hold it, even if idle"
+
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            async with reconciling_controller(access, tmp_path):
+                put(api, nodes=3)
+                await until(lambda: phase_and_message(api, "big") == ("Pending", needs.format("2 nodes")))
+                submit_one(api, "small", limits={"time": "1h"})
+                await until(lambda: phase_and_message(api, "small")[0] == "Starting")
+                # A node that is taken away for repair changes nothing but the reason.
+                api.delete("nodes", "n1", "")
+                await until(lambda: phase_and_message(api, "big") == ("Pending", needs.format("1 node")))
+            async with reconciling_controller(access, tmp_path) as system:
+                assert system.state_of(GANG) == "pending"
+                api.delete("gangjobs", "small")
+                for name in ("n1", "n2"):
+                    api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
+                await until(lambda: phase_and_message(api, "big")[0] == "Starting")
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(play())
+
+
+def test_a_gpu_job_waits_in_a_cluster_that_has_no_gpu_yet(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            for name in ("n0", "n1"):
+                api.put(
+                    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": CPUS}}
+                )
+            async with reconciling_controller(access, tmp_path):
+                put(api)
+                nowhere = "needs 2 nodes with 8 free GPUs: no node in the cluster could hold it, even if idle"
+                await until(lambda: phase_and_message(api, "big") == ("Pending", nowhere))
+
+    asyncio.run(play())
 
 
 def test_a_job_comes_after_another_of_its_namespace(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key, Pod
 from ganger.kubeapi.request import ObjectRef, write_request
 from ganger.kubeapi.resources import PODS, Resource
-from ganger.model.decision import Cause
-from ganger.model.event import ResumeRequested, Started, SuspendRequested
+from ganger.model.decision import Cause, Plan, PreemptionRule, Stop
+from ganger.model.event import Decided, ResumeRequested, Started, SuspendRequested
 from ganger.model.idle.idle_event import Idle, IdleStep
 from ganger.model.job import GangState
 from tests.kubernetes.jobs.test_gang_jobs import NODES, SPEC, cluster, put, reconciling_controller, status
@@ -74,6 +74,15 @@ def test_an_eviction_is_named_as_the_reason_and_the_job_says_so_in_events(
             await until(lambda: "Pending" in events_of(api, "next"))
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(("preemptor", "named"), [("b.default", "b.default"), ("b.nlp", "a job of another namespace")])
+def test_an_event_names_no_job_of_another_namespace(preemptor: str, named: str) -> None:
+    rule = PreemptionRule.PRIORITY
+    stop = Stop(gang="a.default[3]", generation=1, cause=Cause.PREEMPTED, preemptor=preemptor, rule=rule)
+    decided = Decided(plan=Plan(as_of=1, decisions=(stop,)), policy="fair_share", version="t")
+    (notice,) = decision_notices(decided)
+    assert notice.message.startswith(f"attempt 1: it was preempted for {named}, ")
 
 
 async def _evict(access: Credentials, pod: Any) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from bench.kubernetes.binding import GANG, JOB
+from bench.kubernetes.many_jobs import MAX_WRITES, writes_while_waiting
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.objects import Key
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status
 from tests.kubernetes.policy.test_policy_objects import scene
 from tests.kubernetes.policy.test_queue_status import leading, use
@@ -58,6 +60,32 @@ def test_a_job_says_where_the_time_of_its_gpus_went(tmp_path: Path) -> None:
             held_s = parts.pop("held")
             assert 8 * 7200 <= held_s <= 8 * 7260
             assert sum(parts.values()) == held_s
+
+    scene(tmp_path, play)
+
+
+def test_a_job_that_waits_is_written_once_while_others_come_and_go() -> None:
+    assert max(writes_while_waiting(nodes=1, waiting=16)) <= MAX_WRITES
+
+
+def test_a_reason_that_changes_back_before_it_is_written_costs_no_write(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
+        api.put(JOB)
+        async with leading(access, tmp_path) as system:
+            key = Key("default", "big")
+
+            def update(reason: str, after_s: float = 0.0) -> None:
+                system.backend.status_writer.update(key, {"reason": reason, "message": reason}, after_s=after_s)
+
+            update("no_capacity")
+            await until(lambda: status(api).get("reason") == "no_capacity")
+            version = api.store.version
+            for reason in ("over_quota", "no_capacity"):
+                update(reason, 60.0)
+            await asyncio.sleep(120.0)
+            assert api.store.version == version
+            update("over_quota", 60.0)
+            await until(lambda: status(api)["reason"] == "over_quota")
 
     scene(tmp_path, play)
 

@@ -11,10 +11,12 @@ from aiohttp import web
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import RETRY_FOR_S, ApiClient
 from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Added, Bookmark, Modified, ObjectMeta
 from ganger.kubeapi.request import ObjectRef, Permission
 from ganger.kubeapi.resources import NODES, PODS, ListOptions
 from tests.kubernetes.scripted import Answer, broken, pod, refused, run, serving
+from tools.fakeapi import FakeApi
 
 META = ObjectMeta(name="a", namespace="team", uid="u1", resource_version="7")
 
@@ -83,12 +85,14 @@ def test_it_is_not_asked_for_ever(tmp_path: Path) -> None:
 
 def test_no_server_there(tmp_path: Path) -> None:
     async def ask() -> None:
-        async with serving(RemoteRecords(ok({})), tmp_path) as access:
-            pass
+        async with FakeApi(tls=True) as server:
+            access = Credentials.from_kubeconfig([server.kubeconfig(tmp_path / "config")])
         async with ApiClient(access, PROGRAM) as api:
-            with pytest.raises(ApiError, match=f"could not get nodes n: NoAnswer: {access.url}: ") as error:
+            says = f"could not get nodes n: NoAnswer: {access.url}: Connect call failed"
+            with pytest.raises(ApiError, match=says) as error:
                 await api.get(NODES, "n")
         assert not error.value.outcome_unknown
+        assert "SSLContext" not in str(error.value)
 
     run(ask())
 

@@ -50,7 +50,8 @@ MINUTES = 8
         (422, POLICY, Cause.ADMISSION_DENIED),
         (403, POD_SECURITY, Cause.ADMISSION_DENIED),
         (403, NO_LIMIT, Cause.ADMISSION_DENIED),
-        (403, NO_RIGHT, Cause.START_FAILED),
+        (403, NO_RIGHT, Cause.INSTALLATION_FAULT),
+        (403, NO_RIGHT.replace("pods is", 'secrets "big-ganger" is'), Cause.INSTALLATION_FAULT),
         (503, "etcd is away", Cause.START_FAILED),
     ],
 )
@@ -85,11 +86,12 @@ def refusing(message: str, code: int) -> Fault:
     [
         (403, QUOTA, "namespace_quota", "requests.nvidia.com/gpu: 8 of 8 used"),
         (500, NO_WEBHOOK, "webhook_unreachable", 'failed calling webhook "images.example.com"'),
+        (403, NO_RIGHT, "installation_fault", "to restore its roles: ganger install"),
     ],
-    ids=["quota", "webhook"],
+    ids=["quota", "webhook", "right"],
 )
 def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken(
-    code: int, message: str, reason: str, output: str, tmp_path: Path
+    code: int, message: str, reason: str, output: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         loop = asyncio.get_running_loop()
@@ -110,6 +112,10 @@ def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken
             assert MINUTES / 4 <= gang.attempt.generation <= MINUTES, "it is tried again and again, but not often"
             assert status(api)["reason"] == reason
             assert not JobHistories(system.log).attempts(GANG, ended_ms=None)
+            faults = [
+                record.message for record in caplog.records if "wait for a cluster administrator" in record.message
+            ]
+            assert len(faults) == (reason == "installation_fault"), "once, and not at each try"
             refused.times = 0
             await until(lambda: len(bound(api)) == 2)
             (attempt,) = JobHistories(system.log).attempts(GANG, ended_ms=None)

@@ -41,8 +41,13 @@ _DENIALS: Final = (
     re.compile(r'violates PodSecurity "'),
     re.compile(r"failed quota: \S+: must specify"),
 )
+_NO_RIGHT: Final = re.compile(r'^\S+( "[^"]+")? is forbidden: User "[^"]*" cannot \S+ resource "')
+"""A right that the controller lacks: all these objects are created with its own."""
 EXIT_BAD_CODE: Final = 65
 """Exit code of a launcher that does not run the job's code (docs/reference/launcher-protocol.md)."""
+
+
+RESTORE_ROLES: Final = "to restore its roles: ganger install --dry-run --image IMAGE | kubectl apply -f -"
 
 
 class StartRecorder(Protocol):
@@ -216,6 +221,8 @@ def admission_failure(error: ApiError, namespace: str, created: int = 0) -> tupl
         )
     if any(denial.search(error.message) for denial in _DENIALS):
         return Cause.ADMISSION_DENIED, str(error)
+    if error.status == HTTPStatus.FORBIDDEN and _NO_RIGHT.match(error.message):
+        return Cause.INSTALLATION_FAULT, f"the controller lacks a right: {error.message}; {RESTORE_ROLES}"
     return Cause.START_FAILED, str(error)
 
 

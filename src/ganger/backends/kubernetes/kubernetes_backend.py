@@ -250,11 +250,11 @@ class KubernetesBackend(NodesOfCluster):
         """Current nodes."""
         return self._inventory.cluster()
 
-    def write_status(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
-        """Write a job's status to its object, now or, without `soon`, at a convenient time."""
+    def write_status(self, name: str, status: dict[str, Any], *, after_s: float) -> None:
+        """Write a job's status to its object after a delay, or earlier with whatever else is written of it."""
         if not is_foreign_gang(name):
             status = self.amend_status(name, self._pod_startup.amend(name, status))
-            self.status_writer.update(object_names.key_of(name), status, soon=soon)
+            self.status_writer.update(object_names.key_of(name), status, after_s=after_s)
         elif message := status.get("message"):
             self._foreign.explain(name, message)
 

@@ -9,10 +9,13 @@ from typing import Any, Final
 from ganger.backends.kubernetes.binding import is_over, node_of
 from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.gang_jobs import object_names
+from ganger.gang_jobs.pod_template import CONTAINER
 from ganger.kubeapi.objects import Key, Object, Pod
+from ganger.model.job import Job
 
+IMAGE_REASONS: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 STUCK_REASONS: Final = (
-    *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
+    *IMAGE_REASONS,
     *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
 )
 """Waiting reasons of a container that do not go away by waiting."""
@@ -103,6 +106,12 @@ def stuck_message(pod: Pod) -> str:
         if waiting is not None and waiting.reason in STUCK_REASONS:
             return f"the pod on {node_of(pod.metadata)} cannot run: {waiting.reason}: {waiting.message}".rstrip(": ")
     return ""
+
+
+def lacks_default_image(pod: Pod, job: Job) -> bool:
+    """Return whether a pod cannot run for want of the image that the installation has for jobs that name none."""
+    waiting = (status.state.waiting for status in pod.status.container_statuses if status.name == CONTAINER)
+    return job.spec.image is None and any(state is not None and state.reason in IMAGE_REASONS for state in waiting)
 
 
 def unready_message(pod: Pod) -> str:

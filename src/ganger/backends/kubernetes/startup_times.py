@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ganger.backends.kubernetes.binding import node_of
 from ganger.backends.kubernetes.pod_startup import READY_TO_START
-from ganger.backends.kubernetes.status_writer import StatusWriter
+from ganger.backends.kubernetes.status_writer import LAZY_DELAY_S, StatusWriter
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.pod_template import CONTAINER
 from ganger.kubeapi.objects import Object, Pod
@@ -70,7 +70,7 @@ class StartupReport:
             return
         self._longest[mark.gang] = mark.generation, times
         status = {"startup": times.as_status(mark.generation)}
-        self._writer.update(object_names.key_of(mark.gang), status, soon=False)
+        self._writer.update(object_names.key_of(mark.gang), status, after_s=LAZY_DELAY_S)
 
     def forget(self, job: str) -> None:
         """Forget a deleted GangJob."""

@@ -20,14 +20,22 @@ from ganger.kubeapi.workqueue import WorkQueue
 from ganger.model.job import split_element_id
 
 LAZY_DELAY_S: Final = 10.0
-"""Minimum time between two writes that change only a sentence."""
+"""Delay of writes that change only a sentence."""
+_SENTENCE: Final = ("reason", "message")
 
 
 class _WrittenStatus(ApiStruct, frozen=True):
-    """Status fields that are read back: the generation that starts; of an array, those of its elements (`3:1 7:2`)."""
+    """Status fields that are read back.
+
+    generation: the generation that starts.
+    starts: of an array, those of its elements (`3:1 7:2`).
+    reason, message: why the job waits, or ended.
+    """
 
     generation: int = 0
     starts: str = ""
+    reason: str | None = None
+    message: str = ""
 
     def includes(self, start: "_Start") -> bool:
         """Return whether that start is written."""
@@ -64,15 +72,15 @@ class StatusWriter:
         """Write until cancelled."""
         await self._queue.run()
 
-    def update(self, key: Key, status: Object, *, soon: bool = True) -> None:
-        """Set fields of an object's status, now or, without `soon`, at a convenient time."""
+    def update(self, key: Key, status: Object, *, after_s: float = 0.0) -> None:
+        """Set fields of an object's status after a delay, or earlier with whatever else is written of it."""
         self._pending[key] = self._pending.get(key, {}) | status
         if "seq" in status:
             self._first_unwritten.setdefault(key, status["seq"])
-        if soon:
-            self._queue.add(key)
+        if after_s:
+            self._queue.add_after(key, after_s)
         else:
-            self._queue.add_after(key, LAZY_DELAY_S)
+            self._queue.add(key)
 
     async def wait_until_written(self, gang: str, generation: int) -> None:
         """Wait until the object says that this generation starts. Raises KeyError if the object was deleted."""
@@ -80,9 +88,7 @@ class StatusWriter:
         known, start = self._objects.get(key), (element[1] if element else None, generation)
         if known is None:
             raise KeyError(key)
-        # A previous leader may have written it.
-        status = msgspec.json.decode(known.status, type=_WrittenStatus | None) or _WrittenStatus()
-        if status.includes(start) or self._written.get(key, status).includes(start):
+        if self._written_status(key, known).includes(start) or _read(known).includes(start):
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append((start, done))
@@ -115,6 +121,10 @@ class StatusWriter:
         if known is None:
             self.forget(key)
             return
+        before = self._written_status(key, known)
+        if tuple(status) == _SENTENCE and (status["reason"], status["message"]) == (before.reason, before.message):
+            del self._pending[key]  # it has changed to and fro meanwhile
+            return
         ref = ObjectRef(self._resource, key.namespace, key.name, "status")
         # The UID keeps the status from an object that was created again under the name.
         body = {"metadata": {"uid": known.metadata.uid}, "status": status}
@@ -130,9 +140,12 @@ class StatusWriter:
             self._first_unwritten.pop(key, None)
         elif key in self._first_unwritten and "seq" in status:
             self._first_unwritten[key] = status["seq"] + 1
-        before = self._written.get(key, _WrittenStatus())
-        number, starts = max(before.generation, int(status.get("generation") or 0)), status.get("starts")
-        self._written[key] = written = _WrittenStatus(number, before.starts if starts is None else starts)
+        self._written[key] = written = _WrittenStatus(
+            generation=max(before.generation, int(status.get("generation") or 0)),
+            starts=before.starts if status.get("starts") is None else status["starts"],
+            reason=status.get("reason", before.reason),
+            message=status.get("message", before.message) or "",
+        )
         waiting = []
         for start, done in self._waiting.pop(key, []):
             if written.includes(start) and not done.done():
@@ -141,3 +154,11 @@ class StatusWriter:
                 waiting.append((start, done))
         if waiting:
             self._waiting[key] = waiting
+
+    def _written_status(self, key: Key, known: CustomObject) -> _WrittenStatus:
+        """Return what this controller has written last of an object, or else what an earlier one has."""
+        return self._written.get(key) or _read(known)
+
+
+def _read(item: CustomObject) -> _WrittenStatus:
+    return msgspec.json.decode(item.status, type=_WrittenStatus | None) or _WrittenStatus()

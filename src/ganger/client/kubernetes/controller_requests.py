@@ -28,6 +28,7 @@ from ganger.gang_jobs.controller_tokens import (
     CALLER_HEADER,
     CONTROLLER_AUDIENCE,
     DRY_RUN_PARAMETER,
+    LISTS_PREFIX,
     SUBMITS_PREFIX,
     USER_PREFIX,
 )
@@ -140,8 +141,12 @@ async def _token(caller: Caller, user: str, rights: list[str]) -> str:
     known = caller.tokens.get(tuple(rights))
     if known is not None and known[1] > time.monotonic():
         return known[0]
-    sees_all = [ALL_JOBS_AUDIENCE] if await caller.may(**_JOB_RIGHTS, verb="list") else []
-    audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees_all, *rights]
+    sees = []
+    if await caller.may(**_JOB_RIGHTS, verb="list"):
+        sees = [ALL_JOBS_AUDIENCE]
+    elif await caller.may(**_JOB_RIGHTS, verb="list", namespace=caller.namespace):
+        sees = [f"{LISTS_PREFIX}{caller.namespace}"]
+    audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees, *rights]
     body = {"spec": {"audiences": audiences, "expirationSeconds": TOKEN_LIFETIME_S}}
     request = write_request("create", ObjectRef(_ACCOUNTS, caller.controller, CALLER_ACCOUNT, "token"), body)
     try:

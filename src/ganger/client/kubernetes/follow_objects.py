@@ -6,19 +6,19 @@ Log lines are read on the thread of the reader, since the reader of pods' logs p
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from ganger.client.client_errors import USAGE, ClientError, client_error
+from ganger.client.client_errors import REFUSED, USAGE, ClientError, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.controller_requests import query_controller
 from ganger.client.kubernetes.find_job import ENDED_STATE, FoundJob, find_job, find_job_with_pods
 from ganger.client.kubernetes.job_detail import with_display_names
 from ganger.client.kubernetes.job_row import row
-from ganger.gang_jobs import pod_logs
+from ganger.gang_jobs import object_names, pod_logs
 from ganger.gang_jobs.custom_resources import GANG_JOBS
 from ganger.gang_jobs.object_names import JOB, gang_of
 from ganger.gang_jobs.pod_template import CONTAINER
@@ -66,6 +66,7 @@ def log_lines(caller: Caller, name: str, query: Mapping[str, str], wait: Await) 
     if is_followed:
         lines = pod_logs.follow(pods.known, log_query, pods.fetch, pods.has_ended)
     else:
+        _check_pods(caller, job, numbers["attempt"], pods.known.values())
         lines = pod_logs.lines(pods.known, log_query, pods.fetch)
     for line in lines:
         if line is not None:
@@ -173,6 +174,18 @@ class _Pods:
                 return ""  # its container has not started yet, or is gone
             raise pod_logs.LogUnavailableError(str(error)) from None
         return text
+
+
+def _check_pods(caller: Caller, job: FoundJob, attempt: int | None, pods: Iterable[Pod]) -> None:
+    """Raise ClientError (logs_gone) when no pod is left of what has run: that it wrote nothing is another answer."""
+    generation = row(job.gang_job)["generation"]
+    asked = attempt or generation
+    if job.index is not None or not asked or (asked == generation and job.state not in ENDED):
+        return  # its pods may be about to be created
+    marks = [mark for pod in pods if (mark := object_names.mark(pod)) is not None and mark.gang == job.gang]
+    if not any(attempt in (None, mark.generation) for mark in marks):
+        detail = f"no pod is left of attempt {asked} of {job.text}, and the logs of a pod are in it"
+        raise client_error("logs_gone", detail, caller.typed("get", job.text), REFUSED)
 
 
 def _check_pattern(text: str) -> None:

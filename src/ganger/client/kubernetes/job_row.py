@@ -22,6 +22,14 @@ Record = dict[str, Any]
 _REJECTED: Final = "rejected"
 _STATES: Final = {"": GangState.PENDING, _REJECTED: GangState.FAILED}
 """States of a job that no controller has read yet, or that the controller rejected."""
+_AWAITED: Final = (
+    "no_such_dependency",
+    "no_such_claim",
+    "no_such_storage_class",
+    "claim_not_bound",
+    "no_such_network",
+)
+"""Reasons of a rejection that others end: the controller submits the job again as soon as they have."""
 _SUFFIX: Final = re.compile(r"-[a-z2-7]{4}$")
 """Suffix that `new_id` adds to a name."""
 _UNREAD_MESSAGE: Final = "no controller has read it yet"
@@ -31,6 +39,7 @@ def row(gang_job: CustomObject) -> Record:
     """Return the row."""
     status, spec, metadata = status_of(gang_job), spec_of(gang_job), gang_job.metadata
     priority, phase = spec.get("priority", "normal"), status.get("phase", "").lower()
+    phase = GangState.PENDING if phase == _REJECTED and status.get("reason") in _AWAITED else phase
     job_row = JobRow(
         id=metadata.name,
         name=submitted_name(gang_job),

@@ -18,6 +18,7 @@ from ganger.client.kubernetes.exec_in_pod import exec_command
 from ganger.client.kubernetes.find_job import find_job
 from ganger.client.kubernetes.job_row import row
 from ganger.client.local.http import Request
+from ganger.errors import RequestError
 from ganger.gang_jobs.custom_resources import GANG_JOBS
 from ganger.kubeapi.resources import ListOptions
 from ganger.model.job import ENDED
@@ -95,7 +96,9 @@ async def _jobs(caller: Caller, call: tuple[str, ...], query: Query, body: Any) 
 async def _job(caller: Caller, call: tuple[str, ...], query: Query, body: Any) -> Any:
     match call:
         case ("POST", id, "stop"):
-            return await change_job.stop(caller, id, now=query.get("now") == "true")
+            if (now := query.get("now", "false")) not in ("true", "false"):
+                raise RequestError("bad_request", f"now={now} is neither true nor false", caller.typed("stop", id), 400)
+            return await change_job.stop(caller, id, now=now == "true")
         case ("POST", id, "retry"):
             return await create_jobs.retry(caller, id)
         case ("POST", id, "clone"):

@@ -19,7 +19,7 @@ from ganger.gang_jobs.node_request_template import (
 from ganger.gang_jobs.object_names import id_of, key_of, node_request
 from ganger.gang_jobs.pod_template import is_device_kind, owner_reference
 from ganger.kubeapi.objects import CustomObject, Key
-from ganger.model.pending_reason import sentence
+from ganger.model.pending_reason import standing_sentence
 
 MAX_GANGS: Final = 20
 """Gangs for which nodes are requested at a time, the oldest first."""
@@ -74,7 +74,7 @@ def find_demand(
         # No autoscaler adds a node of a given name.
         if names is None or gang.shape.all_nodes > left or any(part.selector.nodes for part in gang.shape.parts):
             continue
-        note = Note(reason.code, sentence(reason))
+        note = Note(reason.code, standing_sentence(reason))
         if any(is_device_kind(resource) for part in gang.shape.parts for resource, _ in part.extended):
             demand.notes[_job_of(gang)] = note._replace(text=UNKNOWN_DEVICES)
             continue
@@ -106,7 +106,7 @@ def _plain_notes(state: State, jobs: frozenset[str]) -> dict[str, Note]:
         gang = state.gangs.get(job)
         reason = state.pending.reasons.get(class_text(gang.class_key)) if gang is not None else None
         if gang is not None and reason is not None and gang.attempt.start is None:
-            notes[job] = Note(reason.code, sentence(reason))
+            notes[job] = Note(reason.code, standing_sentence(reason))
     return notes
 
 

@@ -76,7 +76,7 @@ class JobBuilder:
         with self.loop.view() as state:
             check_pod_policy(spec, state.document.pods)
             spec = replace(spec, queue=queue_of(key.namespace, spec.queue, state.document.namespaces))
-            spec = limited(spec, state, user, is_administrator=is_administrator)
+            spec = limited(spec, state, user, waits_for_nodes=True, is_administrator=is_administrator)
         after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
         spec = self.restrict(key.namespace, replace(spec, after=after))
         origin = Origin(directory=WORK, environment={"PATH": PATH})

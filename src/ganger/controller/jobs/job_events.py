@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from ganger.backends.kubernetes.foreign.foreign_gang import is_foreign_gang
@@ -17,7 +17,7 @@ from ganger.controller.jobs.conditions import time_of
 from ganger.core.state.gang import Gang
 from ganger.engine.query.event_text import failure_end_text, idle_text, stop_text
 from ganger.gang_jobs.custom_resources import API_VERSION, PROGRAM
-from ganger.gang_jobs.object_names import key_of
+from ganger.gang_jobs.object_names import key_of, named_in
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import CustomObject, Key
@@ -27,6 +27,7 @@ from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Decided, Event
 from ganger.model.idle.idle_event import Idle, IdleStep
 from ganger.model.job import ENDED, GangState
+from ganger.model.pending_reason import CROWDED, ReasonCode
 from ganger.model.views.service_views import JobRow
 
 INTERVAL_S: Final = 10.0
@@ -95,8 +96,15 @@ def decision_notices(event: Event) -> list[Notice]:
             notices.append(_attempt_notice(decision.gang, "Scheduled", decision.generation, f"starts on {nodes}"))
         elif isinstance(decision, Stop) and decision.cause in _STOPS:
             reason = _STOPS[decision.cause]
-            notices.append(_attempt_notice(decision.gang, reason, decision.generation, stop_text(decision)))
+            notices.append(_attempt_notice(decision.gang, reason, decision.generation, object_stop_text(decision)))
     return notices
+
+
+def object_stop_text(stop: Stop) -> str:
+    """Return why a generation is stopped, for readers of its object."""
+    if not stop.preemptor or is_foreign_gang(stop.gang):
+        return stop_text(stop)
+    return stop_text(replace(stop, preemptor=named_in(key_of(stop.gang).namespace, stop.preemptor)))
 
 
 def failure_notice(gang: Gang) -> Notice | None:
@@ -117,7 +125,12 @@ def state_notice(row: JobRow, status: Mapping[str, Any]) -> Notice | None:
 def pending_notice(gang: str, status: Mapping[str, Any]) -> Notice | None:
     """Return the notice of a pending reason: a change of its sentence alone, such as a count, is none."""
     reason = status.get("reason")
-    return Notice(gang, "Pending", status["message"], reason) if reason else None
+    return Notice(gang, "Pending", status["message"], wait_kind(reason)) if reason else None
+
+
+def wait_kind(reason: str) -> str:
+    """Return what a pending reason has in common with those with which it alternates while jobs come and go."""
+    return ReasonCode.NO_CAPACITY if reason in CROWDED else reason
 
 
 def _attempt_notice(gang: str, reason: str, generation: int, text: str) -> Notice:

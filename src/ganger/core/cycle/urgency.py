@@ -25,11 +25,15 @@ class Urgency:
         min_nodes = large.nodes if large.per_queue != 0 else NEVER_MS
         self._large_kinds = {kind: None for kind in self._lanes.demands.values() if kind.shape.all_nodes >= min_nodes}
         self._oldest_since_ms: int | None = None
+        self._never: NDArray[np.bool_] | None = None
+        """By slot of a kind, `_never_fit`. Computed when first needed; right for the cycle, which adds no nodes."""
 
     def since_ms(self, group: JobClass) -> int | None:
         """Return the latest time since which a gang of a group must have waited to be urgent, None if none may be."""
         if group.unadmitted:
             return None  # it starts only in free capacity
+        if self._never_fit()[group.demand.slot]:
+            return None
         return self._queue_since_ms(group.lane.queue, large=group.demand in self._large_kinds)
 
     def of_groups(self, queues: Ints, kinds: Ints, since_ms: Ints) -> NDArray[np.bool_] | None:
@@ -44,7 +48,19 @@ class Urgency:
         is_large = np.zeros(self._lanes.demand_numbers.limit, dtype=np.int64)
         is_large[[large_kind.slot for large_kind in self._large_kinds]] = 1
         urgent: NDArray[np.bool_] = since_ms <= urgent_since[is_large[kinds], queues]
-        return urgent
+        return urgent & ~self._never_fit()[kinds]
+
+    def _never_fit(self) -> NDArray[np.bool_]:
+        """Return, by slot of a kind, whether the nodes in service have too little room for it even if idle.
+
+        Any number of jobs may wait for nodes that are still to come. To try them would find that out for each class of
+        them in every cycle; the sums over idle nodes change only with the nodes, and are looked up once for each kind.
+        """
+        if self._never is None:
+            has_room = self._cycle.state.nodes.bare().capacity_index.have_room
+            self._never = np.zeros(self._lanes.demand_numbers.limit, dtype=np.bool_)
+            self._never[[kind.slot for kind in self._lanes.demands.values() if not has_room(kind.parts)]] = True
+        return self._never
 
     def is_any(self) -> bool:
         """Return whether a gang of any queue is urgent."""

@@ -46,6 +46,7 @@ CAUSES: dict[Cause, str] = {
     Cause.START_FAILED: "it could not be started",
     Cause.PORT_BUSY: "the rendezvous port was taken",
     Cause.ADMISSION_DENIED: "the cluster denied its pods",
+    Cause.INSTALLATION_FAULT: "the installation of ganger in the cluster lacks a right or an image",
     Cause.NAMESPACE_QUOTA: "a quota of its namespace is used up",
     Cause.WEBHOOK_UNREACHABLE: "an admission webhook for its pods cannot be reached",
     Cause.VOLUME_UNAVAILABLE: "a volume of it cannot be used there",

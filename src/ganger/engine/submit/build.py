@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -138,18 +139,24 @@ def source_directory(spec: JobSpec, origin: Origin, home: Home) -> Path:
     return check_directory(str(directory / Path(str(spec.code)).expanduser()), "code:")
 
 
-def limited(spec: JobSpec, state: State, user: str, *, is_administrator: bool = True) -> JobSpec:
-    """Return the spec with its queue's defaults. Raise RequestError when it could never have room."""
+def limited(
+    spec: JobSpec, state: State, user: str, *, waits_for_nodes: bool = False, is_administrator: bool = True
+) -> JobSpec:
+    """Return the spec with its queue's defaults. Raise RequestError when it could never have room.
+
+    waits_for_nodes: a job that the nodes could not hold is to wait for others that can.
+    """
     spec = _with_gpu_compute(state.nodes, quota_check.limited(state, spec, is_administrator=is_administrator))
     quota_check.check_pending(state, spec, user)
-    spared = _with_spares(state, spec)
+    spared = _with_spares(state, spec, waits_for_nodes=waits_for_nodes)
+    check_room = partial(quota_check.check, state, waits_for_nodes=waits_for_nodes, is_administrator=is_administrator)
     try:
-        quota_check.check(state, _request(spared, user), is_administrator=is_administrator)
+        check_room(_request(spared, user))
     except RequestError:
         if spared is spec:
             raise
         spared = spec
-        quota_check.check(state, _request(spec, user), is_administrator=is_administrator)
+        check_room(_request(spec, user))
     return spared
 
 
@@ -157,13 +164,13 @@ def _request(spec: JobSpec, user: str) -> StartRequest:
     return StartRequest(queue=spec.queue, user=user, shape=spec.shape, time_ms=spec.limits.time_ms)
 
 
-def _with_spares(state: State, spec: JobSpec) -> JobSpec:
+def _with_spares(state: State, spec: JobSpec, *, waits_for_nodes: bool) -> JobSpec:
     """Return the spec, or another one with the spares that the policy gives it, if the nodes have room for them.
 
-    Raise RequestError for spares of its own that they have no room for.
+    Raise RequestError for spares of its own that they have no room for, unless it waits for nodes.
     """
     rules, shape = state.document.spares, spec.shape
-    if spec.spares and feasibility.impossible_on(state.nodes, shape) is not None:
+    if spec.spares and not waits_for_nodes and feasibility.impossible_on(state.nodes, shape) is not None:
         feasibility.check_nodes(state.nodes, replace(shape, nodes=spec.nodes))
         where = f"one {shape.layout.level}" if shape.layout.required else "the cluster"
         message = f"{spec.nodes} nodes and {spec.spares} spare are more than {where} has, even if nothing else ran"

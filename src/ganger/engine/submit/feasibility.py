@@ -59,6 +59,15 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
         )
 
 
+def check_networks(nodes: NodeTable, shape: Shape) -> None:
+    """Raise RequestError (no_such_network) for a part of which no node is on any of its networks."""
+    for wanted in filter(None, (part.selector.networks for part in shape.parts)):
+        networks = sorted({network: None for node in nodes.nodes for network in node.networks})
+        if not {*wanted} & {*networks}:
+            message = f"no node is on a network {' or '.join(wanted)}"
+            raise _missing_error("no_such_network", message, "networks", networks, wanted[0])
+
+
 def impossible_on(nodes: NodeTable, shape: Shape) -> str | None:
     """Return why these nodes could never hold the shape, preferred levels aside; None: they could."""
     parts = [part if part.layout.required else replace(part, layout=Layout()) for part in shape.parts]
@@ -92,11 +101,7 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
         if name not in nodes.index:
             raise _missing_error("no_such_node", f"there is no node {name}", "nodes", nodes.attributes.names, name)
     _check_labels(nodes, part.selector)
-    if wanted := part.selector.networks:
-        networks = sorted({network: None for node in nodes.nodes for network in node.networks})
-        if not {*wanted} & {*networks}:
-            message = f"no node is on a network {' or '.join(wanted)}"
-            raise _missing_error("no_such_network", message, "networks", networks, wanted[0])
+    check_networks(nodes, part)
 
 
 def _check_extended(nodes: NodeTable, part: Shape) -> None:

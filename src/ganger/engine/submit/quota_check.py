@@ -15,7 +15,7 @@ from ganger.core.queues.quota import QueueTree, Vector, guarantee_conflict, need
 from ganger.core.queues.quota_figures import EXTENDED_PREFIX, GPU_TYPE_PREFIX
 from ganger.core.queues.quota_figures import invalid_figure as amounts_wrong_with
 from ganger.core.state.state import State
-from ganger.engine.submit.feasibility import FORMATS, check_nodes
+from ganger.engine.submit.feasibility import FORMATS, check_networks, check_nodes
 from ganger.errors import RequestError
 from ganger.model.job import GangState, JobSpec
 from ganger.model.queue import ROOT, Queue
@@ -132,15 +132,17 @@ def check_pending(state: State, spec: JobSpec, user: str) -> None:
             )
 
 
-def check(state: State, request: StartRequest, *, is_administrator: bool = True) -> None:
+def check(state: State, request: StartRequest, *, waits_for_nodes: bool = False, is_administrator: bool = True) -> None:
     """Raise RequestError when no end of another job could make room: in the nodes, the queue or the user's limits.
 
-    Where the policy requests nodes from an autoscaler, the nodes that exist are no limit.
+    waits_for_nodes: nodes may come, so that those that exist are no limit; configured quotas are. What a job needs of
+    the rails of a network is known once that is in force.
     """
-    grows = state.document.autoscaling.after_ms is not None
-    if state.nodes.nodes and not grows:
+    if waits_for_nodes:
+        check_networks(state.nodes, request.shape)
+    elif state.nodes.nodes:
         check_nodes(state.nodes, request.shape)
-    _check_quota(state.tree, request, as_set=grows, is_administrator=is_administrator)
+    _check_quota(state.tree, request, as_set=waits_for_nodes, is_administrator=is_administrator)
     _check_user(state.tree, request)
 
 

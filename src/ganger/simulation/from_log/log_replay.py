@@ -165,9 +165,8 @@ def _obstacle(days: RecordedDays, state: State, job: Job) -> str | None:
         return None
     try:
         limit_ms = job.spec.limits.time_ms
-        quota_check.check(
-            state, StartRequest(queue=job.spec.queue, user=job.user, shape=job.spec.shape, time_ms=limit_ms)
-        )
+        request = StartRequest(queue=job.spec.queue, user=job.user, shape=job.spec.shape, time_ms=limit_ms)
+        quota_check.check(state, request, waits_for_nodes=state.document.autoscaling.after_ms is not None)
     except RequestError as refused:
         return refused.detail
     return None

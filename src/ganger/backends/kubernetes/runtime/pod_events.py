@@ -32,6 +32,9 @@ class PodActions(Protocol):
     def conclude(self, generation: Generation, node: str, cause: Cause, detail: str) -> None:
         """Report how a generation ended on a node without a pod."""
 
+    def report_fault(self, generation: Generation, node: str, detail: str) -> None:
+        """Report that a generation cannot start because of a fault of the installation."""
+
     async def delete(self, pod: Pod, *, at_once: bool) -> None:
         """Delete a pod."""
 
@@ -87,7 +90,13 @@ class PodEvents:
         pod = self._pods.cache.pods.get(key)
         mark = object_names.mark(pod) if pod is not None else None
         if pod is not None and mark is not None and mark.node not in generation.failed and (detail := problem(pod)):
-            self._runtime.fail(generation, mark.node, detail)
+            if not pod_startup.lacks_default_image(pod, generation.job):
+                self._runtime.fail(generation, mark.node, detail)
+                return
+            detail = (
+                f"{detail}; it is the default image of jobs: ganger controller --image, controller.args of the chart"
+            )
+            self._actions.report_fault(generation, mark.node, detail)
 
     def _is_current(self, generation: Generation, node: str, pod: Pod) -> bool:
         """Return whether a generation is left on a node as this pod, and not as one created after this one was gone."""

@@ -5,6 +5,7 @@ Everything runs on the event loop. Events come from the launchers' connections a
 
 import asyncio
 import logging
+import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +42,11 @@ INITIAL_BACKOFF_S: Final = 0.5
 MAX_BACKOFF_S: Final = 10.0
 """Backoff of writing the launchers' new address."""
 
+LOG_INTERVAL_S: Final = 3_600.0
+"""Time after which a fault of the installation is logged again."""
+_OF_ONE_JOB: Final = re.compile(r'"[^"]*" (?=is forbidden)|in the namespace "[^"]*"|the pod on \S+')
+"""Parts of a fault's text that differ between jobs."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,6 +64,8 @@ class PodPlace(RemotePlace):
         super().__init__(compose, loop)
         self._attempt, self._bootstrap, self._cache = attempt, bootstrap, cache
         self._pods = PlacedPods(cache)
+        self._next_log_s: dict[str, float] = {}
+        """When a fault of the installation is logged again. Set when it is logged."""
         self._contact = LauncherContact()
         self._events: PodEvents | None = None
 
@@ -145,7 +153,10 @@ class PodPlace(RemotePlace):
         except NotLeadingError:
             return
         except AttemptError as error:
-            runtime.fail(generation, error.node, error.detail, error.cause)
+            if error.cause is Cause.INSTALLATION_FAULT:
+                self.report_fault(generation, error.node, error.detail)
+            else:
+                runtime.fail(generation, error.node, error.detail, error.cause)
         self._pods.uids[attempt] = {node: pod.metadata.uid for node, pod in placed.items()}
         del self._pods.ended_while_placing[attempt]
         self._delete_on_lost_nodes(generation, placed)
@@ -255,6 +266,17 @@ class PodPlace(RemotePlace):
         if node in self._cache.drained:
             end = end._replace(cause=Cause.DRAINED, detail=f"its node {node} is drained", explains_failure=True)
         self.runtime.conclude(generation, node, end)
+
+    def report_fault(self, generation: Generation, node: str, detail: str) -> None:
+        """Report that a generation cannot start because of a fault of the installation; log each fault, but rarely.
+
+        Every job meets it at every try, in every namespace.
+        """
+        fault = _OF_ONE_JOB.sub("", detail)
+        if self.runtime.loop.time() >= self._next_log_s.get(fault, 0.0):
+            self._next_log_s[fault] = self.runtime.loop.time() + LOG_INTERVAL_S
+            _log.error("jobs wait for a cluster administrator, first %s: %s", generation.gang, detail)
+        self.runtime.fail(generation, node, detail, Cause.INSTALLATION_FAULT)
 
     def forget(self, gang: str, generation: Generation | None) -> None:
         super().forget(gang, generation)
