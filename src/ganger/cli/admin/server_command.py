@@ -30,6 +30,17 @@ Record = dict[str, Any]
 _MAX_TOPOLOGY_BYTES: Final = 16 << 20
 
 
+_THIS_MACHINE: Final = "none"
+"""The topology of a server that was given none; a file of that name is `./none`."""
+
+
+class _TopologyPath(click.Path):
+    """A file that exists, or `_THIS_MACHINE`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == _THIS_MACHINE else super().convert(value, param, ctx)
+
+
 @click.group("server")
 def server_command() -> None:
     """Start, stop and inspect the server, which otherwise starts on demand.
@@ -41,9 +52,10 @@ def server_command() -> None:
 @server_command.command("start")
 @click.option(
     "--topology",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_TopologyPath(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File of virtual nodes to use instead of this machine; kept in the state directory for later starts.",
+    help="File of virtual nodes to use instead of this machine; kept in the state directory for later starts, until "
+    "--topology none.",
 )
 @click.option(
     "--listen",
@@ -53,7 +65,7 @@ def server_command() -> None:
 )
 @click.option("--insecure", is_flag=True, help="With --listen: no TLS beyond this machine either.")
 @output_option
-def start_command(topology: Path | None, listen: str | None, insecure: bool, output: str) -> None:
+def start_command(topology: Path | str | None, listen: str | None, insecure: bool, output: str) -> None:
     """Start the server if it is not running."""
     if insecure and listen is None:
         raise click.UsageError("--insecure requires --listen")
@@ -141,15 +153,15 @@ def _is_running(home: Home) -> bool:
     return True
 
 
-def _start_with(home: Home, topology: Path, arguments: list[str]) -> Client:
-    """Start the server on virtual nodes; restore the previous topology if the server rejects the new one."""
+def _start_with(home: Home, topology: Path | str, arguments: list[str]) -> Client:
+    """Start the server on virtual nodes, or on this machine again; restore the previous topology if it refuses that."""
     if _is_running(home):
         command = f"ganger server stop && ganger server start --topology {shell_quote(str(topology))}"
         raise Problem("the server is already running, and reads its topology only when it starts", command, REFUSED)
     try:
         settings.make_private(home.path)
         before = home.topology.read_bytes() if home.topology.exists() else None
-        _replace(home.topology, _read(topology))
+        _replace(home.topology, _read(topology) if isinstance(topology, Path) else None)
     except HomeError as error:
         raise Problem(str(error), error.next, UNREACHABLE) from None
     except OSError as error:
@@ -159,10 +171,7 @@ def _start_with(home: Home, topology: Path, arguments: list[str]) -> Client:
     try:
         return Client(home).connect(arguments=arguments)
     except ClientError as error:
-        if before is None:
-            home.topology.unlink(missing_ok=True)
-        else:
-            _replace(home.topology, before)
+        _replace(home.topology, before)
         # The copy is gone: the user must correct the original file.
         detail = error.detail.replace(str(home.topology), str(topology))
         raise ClientError(error.code, detail, error.next, error.exit_code) from None
@@ -179,8 +188,11 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a private file atomically."""
+def _replace(path: Path, content: bytes | None) -> None:
+    """Write a private file atomically; remove it if it is to have no content."""
+    if content is None:
+        path.unlink(missing_ok=True)
+        return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "wb") as file:
         file.write(content)

@@ -42,7 +42,10 @@ _MAXIMUM_OPTIONS: Final[dict[str, Callable[[int], str]]] = {
 _NODE_RESOURCES: Final = ("gpus", "cpu_milli", "memory_bytes")
 """Resources counted per node."""
 SEE_NODES: Final = "`ganger node` shows what there is"
-_NO_GPUS: Final = "submit without --gpu, or let nodes show GPU slots: ganger server start --topology FILE"
+_NO_GPUS: Final = (
+    "submit without --gpu, or start the server on other nodes: ganger server start --topology FILE for virtual nodes "
+    "with GPU slots, --topology none for this machine"
+)
 
 
 def check_nodes(nodes: NodeTable, shape: Shape) -> None:
