@@ -91,7 +91,7 @@ def test_a_job_without_activity_is_warned_and_suspended_and_others_go_on(world: 
     world.service.suspend(idle, suspended=False)
     world.until(idle, "running")
     sampling.until(lambda: world.service.job(idle).row.ended_ms, "it is stopped")
-    assert world.service.job(idle).row.sentence == "stopped: it was idle for the window of its queue"
+    assert world.service.job(idle).row.sentence == "it was idle for the window of its queue"
 
 
 def test_a_warned_job_goes_on_when_its_gpu_is_not_measured_or_a_session_begins(

@@ -227,7 +227,7 @@ def explanation(view: JobView) -> Explanation:
         earliest_ms=T0 + 720_000,
         forecast=FORECAST,
         domains=("r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)",),
-        quota="queue default: 3 GPUs used, no limit of its own; not what it waits for",
+        quota="queue default: 3 GPUs used, no quota; not what it waits for",
         changes=(Change(description="1 of the 2 nodes would start now", flags="--nodes 1"),),
         policy="dynamic",
         factors=(

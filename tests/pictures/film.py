@@ -135,7 +135,7 @@ class Film:
     def _fails(self, gang: str, manner: str = "exit", log: str = "", node: str = "") -> None:
         """Fail the gang's generation, on the first node unless one is named. A second failure must be refused.
 
-        manner: exit, signal, error (of the program, at the newest step) or a cause.
+        manner: exit, signal, an exception at the newest step (error, timeout) or a cause.
         log: the text that a retry rule finds, - for none.
         """
         failing = self.state.gangs[gang]
@@ -145,8 +145,11 @@ class Film:
             for index, rule in enumerate(failing.job.spec.retry.rules)
             if log and rule.log == log
         ]
-        code, signal = 1 if manner in ("exit", "error") else None, 9 if manner == "signal" else None
+        is_exception = manner in ("error", "timeout")
+        code, signal = 1 if manner == "exit" or is_exception else None, 9 if manner == "signal" else None
         error = PythonError(type="KeyError", message="'lr'", file="train.py", line=31)
+        if manner == "timeout":
+            error = PythonError(type="TimeoutError", message="timed out", file="train.py", line=12)
         end = RankEnd(
             rank=0, node=node or failing.attempt.left[0], at_ms=self.now_ms, exit_code=1, step=self.steps, error=error
         )
@@ -156,8 +159,8 @@ class Film:
             generation=failing.attempt.generation,
             node=node if node and not log else failing.attempt.left[0],
             cause=cause,
-            rank=0 if manner == "error" else None,
-            ends=(end,) if manner == "error" else (),
+            rank=0 if is_exception else None,
+            ends=(end,) if is_exception else (),
             exit_code=code,
             signal=signal,
             match=matches[0] if matches else None,

@@ -285,7 +285,7 @@ def _order_sentence(reason: PendingReason) -> str:
             return f"comes after {_listed(reason.holders)}, which {_has_or_have(reason.holders)} not {reason.scope} yet"
         case ReasonCode.ARRAY_LIMIT:
             at_a_time = "1 element" if reason.need == 1 else f"{reason.need} elements"
-            return f"{at_a_time} of the array at a time: as many have nodes now"
+            return f"limited to {at_a_time} of the array at a time, which have nodes now"
         case _:
             return "the server has not yet listed what runs on every node"
 

@@ -192,7 +192,7 @@ class Verbs:
         await self._link.connect()
         ended = await follow_requests.ended(self._link, id, timeout_s)
         if ended is None:
-            raise timed_out(f"{id} has not ended within {timeout_s:g} s, and goes on", f"ganger get {id}")
+            raise timed_out(f"{id} has not ended within {timeout_s:g} s; it still runs", f"ganger get {id}")
         return view(JobView, ended)
 
     async def explain(self, id: str) -> Explanation:

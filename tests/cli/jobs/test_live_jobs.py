@@ -303,10 +303,10 @@ def test_whoami(live: Live) -> None:
 def test_an_error_of_the_program_is_shown_and_not_retried(live: Live) -> None:
     Path("train.py").write_text("import sys\nconfig = {}\nprint(config['lr'])\n")
     result = live("run", "--name", "broken", "-j", "2x1", "--", sys.executable, "train.py")
-    error = "train.py:3: KeyError: 'lr'; all 2 ranks exited with code 1; an error of the program"
+    error = "train.py:3: KeyError: 'lr'; all 2 ranks exited with code 1; program error"
     assert result.code == 1
     summary = next(line for line in result.err.splitlines() if line.startswith("✗"))
-    given_up = f"{error}; not retried: KeyError would recur; --retry N retries it all the same"
+    given_up = f"{error}; not retried: KeyError would recur; use --retry N to retry anyway"
     assert summary.partition(": ")[2] == given_up
     (row,) = (row for row in live.json("ls") if row["name"] == "broken")
     job = live.json("get", row["id"])

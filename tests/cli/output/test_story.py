@@ -25,7 +25,7 @@ from tests.cli.world import REASON, SPEC, T0, WIDE, job
 
 FAILED = {"sentence": "rank 2 on n2 was ended by SIGKILL", "data": {"generation": 1}}
 
-UNOBSERVED = "restarting: its progress is unobserved, it resumes from what it has saved itself"
+UNOBSERVED = "restarting: ganger saw no progress reports, it resumes from its own saves"
 ATTEMPT = AttemptView(generation=1, started_ms=T0, ended_ms=None, outcome="running", nodes=("n1",))
 
 

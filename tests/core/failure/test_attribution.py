@@ -133,21 +133,21 @@ def test_whose_failure_it_was(picture: str, ranks: int, blame: Blame, rank: int)
 @pytest.mark.parametrize(
     ("picture", "ranks", "says"),
     [
-        (f"0 exit 1 {KEY}", 1, "train.py:31: KeyError: 'lr'; rank 0 on n1 exited with code 1; an error of the program"),
+        (f"0 exit 1 {KEY}", 1, "train.py:31: KeyError: 'lr'; rank 0 on n1 exited with code 1; program error"),
         (
             f"0 exit 1 {KEY}\n1 exit 1 {KEY}",
             2,
-            "train.py:31: KeyError: 'lr'; all 2 ranks exited with code 1; an error of the program",
+            "train.py:31: KeyError: 'lr'; all 2 ranks exited with code 1; program error",
         ),
         (
             f"0 exit 1 {PEER}\n1 exit 1 {KEY}\n2 exit 1 {KEY}",
             3,
-            "train.py:31: KeyError: 'lr'; rank 1 on n2 and 1 more exited with code 1; an error of the program",
+            "train.py:31: KeyError: 'lr'; rank 1 on n2 and 1 more exited with code 1; program error",
         ),
         (
             "0 exit 3 'config: no such file'",
             1,
-            "rank 0 on n1 exited with code 3 after it wrote 'config: no such file'; an error of the program",
+            "rank 0 on n1 exited with code 3 after it wrote 'config: no such file'; program error",
         ),
         (
             "0 oom signal 9",

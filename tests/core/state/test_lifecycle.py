@@ -88,6 +88,7 @@ def test_every_end_has_one_reaction() -> None:
     assert {*REACTIONS} == {*product(Member, Ending, Phase)}
     assert {ENDINGS.get(cause, Ending.KILLED) for cause in Cause} | {
         Ending.EXITED,
+        Ending.UNREACHED,
         Ending.USER_ERROR,
         Ending.MACHINE_ERROR,
     } == {*Ending}
@@ -101,7 +102,7 @@ def test_reactions_are_consistent(member: Member, ending: Ending) -> None:
     assert rows[Phase.WAITING].action in (Action.NOTHING, Action.END, Action.SUSPEND), "nothing of it runs"
     for row in rows.values():
         assert not row.counts or row.action is Action.RETRY
-        assert not row.needs_retry_max or row.counts
+        assert not (row.needs_retry_max or row.may_recur) or row.counts
     not_its_fault = (Ending.NODE_LOST, Ending.LAUNCHER_LOST, Ending.PORT_BUSY, Ending.PREEMPTED, Ending.DRAINED)
     if ending in (*not_its_fault, Ending.SUSPENDED, Ending.TIME_LIMIT, Ending.QUEUE_TIME, Ending.STOP_REQUESTED):
         assert not any(row.counts for row in rows.values())

@@ -379,7 +379,7 @@ def test_quota_line() -> None:
     explanation = explained("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q")
     assert explanation.quota == "queue q: 2 of 3 guaranteed GPUs used, limit 3"
     explanation = explained("n1:AAA.", "", "C:1x2")
-    assert explanation.quota == "queue default: 3 GPUs used, no limit of its own; not what it waits for"
+    assert explanation.quota == "queue default: 3 GPUs used, no quota; not what it waits for"
 
 
 def test_nodes_that_rules_exclude() -> None:

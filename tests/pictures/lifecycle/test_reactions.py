@@ -12,6 +12,14 @@ test_by_ending = scenarios(
             "",
             "fails A error -> AAAA | A failing",
         ),
+        "a time-out before any step is retried once": (
+            ONE,
+            "",
+            """C:1x4                  -> CCCC
+               fails C timeout        -> CCCC | C requeueing
+               gone C; +1s            -> CCCC
+               fails C timeout        -> CCCC | C failing""",
+        ),
         "unless retry is set": (
             ONE,
             "",

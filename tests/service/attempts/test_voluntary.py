@@ -106,7 +106,7 @@ def test_no_step_is_lost_and_no_attempt_is_spent(world: Embedded) -> None:
         (report,) = _reported(world, job.rpartition("-")[0])
         assert second.resumed_step == report["last"], "no step is lost"
         assert first.outcome != "failed"
-    for job, cause in ((stopped, "it was asked to end"), (limited, "it reached its time limit")):
+    for job, cause in ((stopped, "a stop was requested"), (limited, "it reached its time limit")):
         view = world.ended(job)
         assert (view.row.state, view.checkpoint_step) == (
             "stopped",
@@ -191,7 +191,7 @@ def test_a_job_that_does_not_end_within_its_grace_is_reported(world: Embedded) -
     ending = "; rank 0 did not end within its grace of 200ms: killed"
     assert job.row.sentence == "stopped by its owner" + ending
     (attempt,) = job.attempts
-    assert (attempt.outcome, attempt.killed, attempt.sentence) == ("stopped", (0,), "it was asked to end" + ending)
+    assert (attempt.outcome, attempt.killed, attempt.sentence) == ("stopped", (0,), "a stop was requested" + ending)
     (row,) = [row for row in world.service.events(after=0, gang=name, limit=500) if row.kind == "cleared"]
     assert row.data["killed"] == [0]
     assert row.sentence.endswith(ending)

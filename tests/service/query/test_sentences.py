@@ -358,12 +358,16 @@ def test_sentence_of_a_failure() -> None:
 GIVEN_UP = {
     "an error before any step": (
         ["fails A error"],
-        "not retried: KeyError would recur; --retry N retries it all the same",
+        "not retried: KeyError would recur; use --retry N to retry anyway",
     ),
-    "an exit without one": (["fails A"], "not retried: the same end would recur; --retry N retries it all the same"),
+    "an exit without one": (["fails A"], "not retried: the same end would recur; use --retry N to retry anyway"),
+    "a time-out, after another failure": (
+        ["C:1x4", "fails C hung; gone C; +1s", "fails C timeout"],
+        "not retried again: TimeoutError may recur; use --retry N to retry more often",
+    ),
     "the same error at the same step": (
         ["C:1x4", "up C; step C; fails C error; gone C; +1s", "fails C error"],
-        "not retried: KeyError has recurred at the same step; --retry N retries it all the same",
+        "not retried: KeyError has recurred at the same step; use --retry N to retry anyway",
     ),
     "hangs again and again": (
         ["step A; fails A hung; gone A; +1s", "fails A hung; gone A; +2s", "fails A hung; gone A; +4s", "fails A hung"],

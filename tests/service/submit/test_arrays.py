@@ -45,7 +45,7 @@ def test_the_limit_holds_and_elements_without_a_gang_have_rows(world: Embedded) 
     assert (job.row.array, job.row.index) == (array, 1)
     waits = world.service.job(f"{array}[7]")
     assert waits.row.state == "pending"
-    assert waits.row.sentence == "2 elements of the array at a time: as many have nodes now"
+    assert waits.row.sentence == "limited to 2 elements of the array at a time, which have nodes now"
     assert world.service.explain(f"{array}[7]").reason.code == "array_limit"
     assert states(world, array, "pending") == dict.fromkeys(range(2, 10), "pending")
     assert world.service.job(array).row.elements == {"pending": 8, "running": 2}

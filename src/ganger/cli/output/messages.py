@@ -265,7 +265,7 @@ def failed_attempt_message(event: Record, job: Record) -> str | None:
     if step is not None and failed_on is not None and step < failed_on:
         return f"{event['sentence']}; failed on the checkpoint of step {failed_on}, trying the one of step {step}"
     if step is None and not any(attempt["observed"] for attempt in job["attempts"]):
-        return f"{event['sentence']}; restarting: its progress is unobserved, it resumes from what it has saved itself"
+        return f"{event['sentence']}; restarting: ganger saw no progress reports, it resumes from its own saves"
     return f"{event['sentence']}; restarting from {'the beginning' if step is None else f'step {step}'}"
 
 

@@ -361,7 +361,7 @@ def _quota_line(state: State, gang: Gang) -> str:
     unit, scale = ("GPUs", DEVICE_MILLI) if r == 0 else ("CPUs", 1000)
     guaranteed = state.tree.guaranteed[queue][r]
     guarantee = f" of {guaranteed / scale:g} guaranteed" if guaranteed else ""
-    limit_text = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
+    limit_text = "no quota" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
     binds = state.tree.exceeded_resource(gang.queue, need(gang.shape), as_set=True) is not None
     note = "" if binds else "; not what it waits for"
     return f"queue {gang.queue}: {used / scale:g}{guarantee} {unit} used, {limit_text}{note}"

@@ -54,6 +54,8 @@ BLAMES_WITHOUT_RANK: Final = {
     Cause.LAUNCHER_LOST: Blame.INFRASTRUCTURE,
     Cause.NODE_LOST: Blame.INFRASTRUCTURE,
 }
+CONNECTION_TYPES: Final = re.compile(r"\w*(Connect(ion)?|Timeout|TimedOut)(Error|Exception)?")
+"""Exceptions of a connection that failed, or of a wait that took too long, whosever they are."""
 CANNOT_RUN: Final = (126, 127)
 """Exit codes of a shell that cannot run a command."""
 SIGKILL: Final = 9
@@ -81,6 +83,22 @@ def attribute(failed: Failed) -> Attribution:
         step=first.step,
         error=first.error,
     )
+
+
+def may_pass(failed: Failed) -> bool:
+    """Return whether the first failure was a lost connection or a time-out that the next attempt may not meet.
+
+    Not where the cause is known: a peer that was lost, or a rank that had left before the others.
+    """
+    attribution = attribute(failed)
+    end = next((end for end in failed.ends if end.rank == attribution.rank), None)
+    if end is None:
+        return False
+    signature = _signature(end, failed)
+    if signature is Signature.PEER_LOST:
+        return attribution.blame is Blame.UNKNOWN
+    is_of_connection = end.error is not None and CONNECTION_TYPES.fullmatch(end.error.type) is not None
+    return signature is Signature.PROGRAM and is_of_connection
 
 
 # -- judgement ---------------------------------------------------------------------------------------------------------
@@ -142,7 +160,7 @@ def _sentence(first: RankEnd, signature: Signature, blame: Blame, ends: tuple[Ra
         text += f" after it wrote {first.error_line!r}"
     leaver = _left_early(first, failed) if signature is Signature.PEER_LOST else None
     if leaver is not None:
-        return f"{text}; rank {leaver.rank} on {leaver.node} had ended before, with code 0: an error of the program"
+        return f"{text}; rank {leaver.rank} on {leaver.node} had ended before, with code 0: a program error"
     advice = _advice(signature, blame, first)
     return f"{text}; {advice}" if advice else text
 
@@ -186,7 +204,7 @@ def _advice(signature: Signature, blame: Blame, first: RankEnd) -> str:
         case Signature.MEMORY:
             return "out of memory: give it more, or make it need less"
         case Signature.PROGRAM:
-            return "an error of the program"
+            return "program error"
         case Signature.MACHINE:
             return "a fault of the machine, not of the program"
         case Signature.SERVICE:

@@ -28,13 +28,15 @@ class Member(StrEnum):
 class Ending(StrEnum):
     """The way a member ended, or is to end.
 
-    exited: with a code, and the cause is unknown; machine_error: by an exception from the machine, or one that only the
-        loss of a peer causes; bad_node: a test of its nodes before the ranks start found a bad one; unadmitted: it
-        never started, because the cluster admits none of its pods at present.
+    exited: with a code, and the cause is unknown; unreached: by a lost connection, or a time-out, of unknown cause;
+        machine_error: by an exception from the machine, or one that only the loss of a peer causes; bad_node: a test of
+        its nodes before the ranks start found a bad one; unadmitted: it never started, because the cluster admits none
+        of its pods at present.
     """
 
     KILLED = "killed"
     EXITED = "exited"
+    UNREACHED = "unreached"
     USER_ERROR = "user_error"
     MACHINE_ERROR = "machine_error"
     OUT_OF_MEMORY = "out_of_memory"
@@ -81,8 +83,9 @@ class Reaction:
     """The consequence, and how it counts.
 
     counts: it counts against the retry limit, and the next attempt starts after a pause; needs_retry_max: another
-        attempt would end the same way, so there is none unless `retry.max` allows it; pauses: it does not count, and
-        the next attempt starts after a pause that is longer each time. A reaction with none of these pauses only from
+        attempt would end the same way, so there is none unless `retry.max` allows it; may_recur: it may, so there is
+        one, and more only if `retry.max` allows them; pauses: it does not count, and the next attempt starts after a
+        pause that is longer each time. A reaction with none of these pauses only from
         the second consecutive time on. An attempt that saved a new checkpoint neither counts nor pauses, however it
         ended.
     """
@@ -90,12 +93,15 @@ class Reaction:
     action: Action
     counts: bool = False
     needs_retry_max: bool = False
+    may_recur: bool = False
     pauses: bool = False
 
     def __str__(self) -> str:
         """Return the text for a table cell in the docs."""
         if self.needs_retry_max:
             return f"{self.action}, needs retry.max"
+        if self.may_recur:
+            return f"{self.action} once, more needs retry.max"
         return f"{self.action}{', counts' if self.counts else ', pauses' if self.pauses else ''}"
 
 
@@ -107,11 +113,12 @@ _COUNTS, _NEEDS_RETRY_MAX = (
     Reaction(Action.RETRY, counts=True),
     Reaction(Action.RETRY, counts=True, needs_retry_max=True),
 )
+_MAY_RECUR = Reaction(Action.RETRY, counts=True, may_recur=True)
 _PAUSES = Reaction(Action.RETRY, pauses=True)
 _RETRY, _RETRY_ELSEWHERE = Reaction(Action.RETRY), Reaction(Action.RETRY_ELSEWHERE)
 _PHASES: Final = tuple(Phase)
 _ALIVE: Final = (P.STARTING, P.RECOVERING, P.RUNNING)
-_BY_ITSELF: Final = (E.KILLED, E.EXITED, E.USER_ERROR, E.MACHINE_ERROR, E.OUT_OF_MEMORY)
+_BY_ITSELF: Final = (E.KILLED, E.EXITED, E.UNREACHED, E.USER_ERROR, E.MACHINE_ERROR, E.OUT_OF_MEMORY)
 
 
 def _row(*reactions: Reaction) -> dict[Phase, Reaction]:
@@ -122,6 +129,7 @@ _WORKER: Final[Mapping[Ending, Mapping[Phase, Reaction]]] = {
     # waiting, starting, recovering, running, resizing, clearing, stopping
     E.KILLED: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
     E.EXITED: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
+    E.UNREACHED: _row(_NOTHING, _MAY_RECUR, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
     E.USER_ERROR: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
     E.MACHINE_ERROR: _row(_NOTHING, _COUNTS, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),
     E.OUT_OF_MEMORY: _row(_NOTHING, _NEEDS_RETRY_MAX, _COUNTS, _COUNTS, _NOTHING, _NOTHING, _NOTHING),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from ganger.core.failure.attribution import Blame, attribute
+from ganger.core.failure.attribution import Blame, attribute, may_pass
 from ganger.core.failure.checkpoint_fallback import falls_back
 from ganger.core.failure.reactions import Action, Ending, Member, reaction
 from ganger.core.state.gang import FAILURES_BEFORE_AVOIDING, Gang
@@ -61,6 +61,7 @@ class GivenUp(StrEnum):
     """The reason why there is no other attempt, where neither a rule nor the cause says it."""
 
     RECURS = "recurs"
+    MAY_RECUR = "may_recur"
     RECURRED = "recurred"
     LIMIT = "limit"
     ROLE = "role"
@@ -131,6 +132,8 @@ def decide_retry(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
         return RetryDecision(action, pause_ms=pause_ms if retries.attempts_without_progress else 0)
     if row.needs_retry_max and rule_action is None and retry.max is None:
         return replace(NO_RETRY, given_up=GivenUp.RECURS)
+    if row.may_recur and rule_action is None and retry.max is None and retries.used:
+        return replace(NO_RETRY, given_up=GivenUp.MAY_RECUR)
     if retries.used >= (DEFAULT_RETRIES if retry.max is None else retry.max):
         return replace(NO_RETRY, given_up=GivenUp.LIMIT)
     return RetryDecision(action, counts=True, pause_ms=pause_ms)
@@ -143,7 +146,7 @@ def _recurrence(retries: Retries, failed: Failed) -> str:
     error = program_error(failed)
     if error and error == retries.same_error:
         return GivenUp.RECURRED
-    return GivenUp.RECURS if is_certain_user_error(failed) else ""
+    return GivenUp.RECURS if is_certain_user_error(failed) and not may_pass(failed) else ""
 
 
 def failed_member(gang: Gang, failed: Failed) -> Member:
@@ -207,6 +210,8 @@ def ending(failed: Failed) -> Ending:
         return Ending.USER_ERROR
     if failed.cause in ENDINGS:
         return ENDINGS[failed.cause]
+    if failed.signal is None and may_pass(failed):
+        return Ending.UNREACHED
     if attribution.error is None or attribution.blame is Blame.UNKNOWN:
         return Ending.KILLED if failed.signal is not None else Ending.EXITED
     return Ending.USER_ERROR if attribution.blame is Blame.USER else Ending.MACHINE_ERROR

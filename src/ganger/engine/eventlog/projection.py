@@ -15,11 +15,11 @@ from ganger.model.views.service_views import JobRow, Ledger
 
 ENDED_BY = {
     Cause.USER: "stopped by its owner",
-    Cause.TIME_LIMIT: "stopped: it had used up limits.time",
-    Cause.QUEUE_TIME: "stopped: it had waited longer than limits.queue_time",
+    Cause.TIME_LIMIT: "time limit reached (limits.time)",
+    Cause.QUEUE_TIME: "it had waited longer than limits.queue_time",
     Cause.DIVERGED: "stopped by the loss watch: its loss diverged",
     Cause.STALLED: "stopped by the loss watch: its training stalled",
-    Cause.IDLE_STOP: "stopped: it was idle for the window of its queue",
+    Cause.IDLE_STOP: "it was idle for the window of its queue",
 }
 
 

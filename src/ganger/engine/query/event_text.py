@@ -54,7 +54,7 @@ CAUSES: dict[Cause, str] = {
     Cause.PREFLIGHT_FAILED: "a node failed the test before the start",
     Cause.LAUNCHER_LOST: "its launcher was lost",
     Cause.NODE_LOST: "a node was lost",
-    Cause.USER: "it was asked to end",
+    Cause.USER: "a stop was requested",
     Cause.TIME_LIMIT: "it reached its time limit",
     Cause.QUEUE_TIME: "it was pending for longer than its limit",
     Cause.PREEMPTED: "it was preempted by another job",
@@ -221,9 +221,11 @@ def _given_up_text(gang: Gang) -> str:
     subject = "the same end" if error is None else error.type
     match retries.given_up:
         case GivenUp.RECURS:
-            return f"; not retried: {subject} would recur; --retry N retries it all the same"
+            return f"; not retried: {subject} would recur; use --retry N to retry anyway"
+        case GivenUp.MAY_RECUR:
+            return f"; not retried again: {subject} may recur; use --retry N to retry more often"
         case GivenUp.RECURRED:
-            return f"; not retried: {subject} has recurred at the same step; --retry N retries it all the same"
+            return f"; not retried: {subject} has recurred at the same step; use --retry N to retry anyway"
         case GivenUp.LIMIT if retries.used:
             times = f"{retries.used} attempt{'s' * (retries.used > 1)}"
             return f"; not retried again: {times} without a new checkpoint; --retry N allows more"

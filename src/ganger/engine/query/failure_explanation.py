@@ -97,7 +97,7 @@ def _advice(name: str, failed: Failed) -> Iterator[str]:
     elif error is not None and RANK_UNSET in error.message:
         yield "ganger run --framework torch ...   sets RANK and the other variables that torch.distributed reads"
     elif failed.cause is Cause.START_FAILED:
-        yield f"ganger get {name}   shows the command, its directory and its set-up, which could not be run"
+        yield f"ganger get {name}   shows the command, its directory and its set-up, which failed"
     elif error is not None and error.file and not is_infrastructure and not LIBRARY.search(error.file):
         yield f"correct {error.file}:{error.line}, then run it again: ganger retry {name}"
         yield f"ganger logs {name} --rank {rank} --tail 50   shows what rank {rank} wrote"
