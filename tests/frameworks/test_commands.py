@@ -89,8 +89,8 @@ def test_words(framework: str, written: str, becomes: str) -> None:
     ],
 )
 def test_shell_lines(framework: str, written: str, becomes: str) -> None:
-    made = command(framework, shell(written))
-    assert made == shell(becomes)
+    for shell_words in (("/bin/sh", "-c"), ("bash", "-lc")):
+        assert command(framework, (*shell_words, written)) == (*shell_words, becomes)
 
 
 def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
@@ -163,7 +163,7 @@ def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
 def test_a_launcher_is_recognised_with_the_size_it_asks_for(
     framework: str, written: str, sizes: dict[str, int | str] | None
 ) -> None:
-    for argv in (tuple(written.split()), shell(written)):
+    for argv in (tuple(written.split()), shell(written), ("bash", "-lc", written)):
         assert plugin_attribute(frameworks()[framework], "recognise")(argv) == sizes
 
 

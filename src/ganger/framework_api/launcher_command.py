@@ -1,7 +1,7 @@
 """Launchers in a user's command: their position, their options, and the command with other words in their place.
 
-A command is a list of words, or a shell line (`/bin/sh -c LINE`), of which everything but the launcher's own words is
-kept as written. Only a word where a shell looks for a program can be a launcher: `echo torchrun` has none.
+A command is a list of words, or a shell line (`/bin/sh -c LINE`, `bash -lc LINE`), of which everything but the
+launcher's own words is kept as written. Only a word where a shell looks for a program can be a launcher: `echo torchrun` has none.
 """
 
 import re
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 PYTHON: Final = re.compile(r"(?:.*/)?python(?:\d+(?:\.\d+)*)?")
-_SHELL: Final = ("/bin/sh", "-c")
+_SHELL: Final = re.compile(r"(?:.*/)?(?:ba|da|k|z)?sh")
+_SHELL_LINE_OPTION: Final = re.compile(r"-[eilux]*c")
+"""The option before a line, with others in the same word that do not take a value."""
 _SUBSTITUTION: Final = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"
 _WORD: Final = re.compile(
     rf"""(?:{_SUBSTITUTION}|[^\s'"\\;&|()`]|\\.|'[^']*'|"(?:{_SUBSTITUTION}|[^"\\]|\\.)*")+|[;&|()`]+|\n""",
@@ -78,7 +80,7 @@ class Call:
         if not self.spans:
             return (*self.argv[: self.position], *words, *self.argv[self.position + end :])
         line = self.argv[-1]
-        return (*_SHELL, f"{line[: self.spans[0][0]]}{' '.join(words)}{line[self.spans[end - 1][1] :]}")
+        return (*self.argv[:2], f"{line[: self.spans[0][0]]}{' '.join(words)}{line[self.spans[end - 1][1] :]}")
 
 
 def count_words(options: Sequence[Option]) -> int:
@@ -88,7 +90,7 @@ def count_words(options: Sequence[Option]) -> int:
 
 def find_call(argv: tuple[str, ...], programs: Sequence[str], modules: Sequence[str] = ()) -> Call | None:
     """Return the first of `programs`, or of `python -m` with one of `modules`, that the command starts."""
-    if argv[:2] != _SHELL or len(argv) != len(_SHELL) + 1:
+    if not _is_shell_line(argv):
         position = _position(argv, programs, modules)
         return None if position is None else _call(argv, argv, position, modules)
     # A line that goes on: blanks of the same length, so that positions stay.
@@ -98,9 +100,14 @@ def find_call(argv: tuple[str, ...], programs: Sequence[str], modules: Sequence[
     return None if position is None else _call(argv, words, position, modules, [match.span() for match in matches])
 
 
+def _is_shell_line(argv: tuple[str, ...]) -> bool:
+    is_shell = len(argv) == 3 and _SHELL.fullmatch(argv[0]) is not None
+    return is_shell and _SHELL_LINE_OPTION.fullmatch(argv[1]) is not None
+
+
 def find_interpreter(argv: tuple[str, ...]) -> str:
     """Return the Python that a command names, to run another program in the same environment; else `python3`."""
-    words = argv if argv[:2] != _SHELL else tuple(match[0] for match in _WORD.finditer(argv[-1]))
+    words = tuple(match[0] for match in _WORD.finditer(argv[-1])) if _is_shell_line(argv) else argv
     return next((word for word in words if PYTHON.fullmatch(word)), "python3")
 
 
