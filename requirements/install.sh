@@ -25,6 +25,8 @@ fi
 "${install[@]}" --require-hashes -r "$lock"
 # With the build backend from the lock nothing is fetched unpinned.
 if grep -q '^hatchling==' "$lock"; then
-    "${install[@]}" --no-deps --no-build-isolation --editable . --editable plugins/ganger-baselines \
-        --editable plugins/ganger-ssh
+    projects=(--editable . --editable plugins/ganger-baselines)
+    # It needs more than ganger itself does: without that, `ganger doctor` would find a plug-in that does not load.
+    if grep -q '^msgspec==' "$lock"; then projects+=(--editable plugins/ganger-ssh); fi
+    "${install[@]}" --no-deps --no-build-isolation "${projects[@]}"
 fi

@@ -1,7 +1,8 @@
 """Launchers in a user's command: their position, their options, and the command with other words in their place.
 
 A command is a list of words, or a shell line (`/bin/sh -c LINE`, `bash -lc LINE`), of which everything but the
-launcher's own words is kept as written. Only a word where a shell looks for a program can be a launcher: `echo torchrun` has none.
+launcher's own words is kept as written. Only a word where a shell looks for a program can be a launcher: `echo
+torchrun` has none.
 """
 
 import re
