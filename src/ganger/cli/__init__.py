@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "Submit and resize jobs by objects of et-operator: TrainingJob, ScaleIn and ScaleOut.",
         ),
         "get": ("jobs.list_and_stop", "Show a job in detail."),
-        "wait": ("jobs.run_submit_wait", "Wait until a job has ended."),
+        "wait": ("jobs.run_submit_wait", "Wait until jobs have ended."),
         "diagnose": (
             "jobs.diagnose",
             "Find the cause of a failure in logs: its class, the rank that failed first, and the lines that prove it.",

@@ -191,6 +191,9 @@ _OVERRIDES: Final = (
         shell_complete=completions.secrets,
         help="Environment variable whose value is never shown; see `ganger secret`.",
     ),
+    click.option(
+        "--image", metavar="IMAGE", help="Container image on Kubernetes; elsewhere a job uses the programs of the node."
+    ),
     click.option("--code", metavar="DIR", help="Run in a copy of this directory (default: run in place)."),
     click.option("--setup", metavar="LINE", help="Shell command to run once per node before the processes."),
     click.option("--checkpoint", metavar="DIR", help="Directory of the checkpoints, in which each job has its own."),

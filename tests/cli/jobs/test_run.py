@@ -1,5 +1,6 @@
 """Following a job: output, exit codes, and detaching."""
 
+import json
 import os
 import signal
 import subprocess
@@ -242,6 +243,16 @@ def test_wait_times_out(shell: Shell, world: World) -> None:
     result = shell("wait", "bert", "--timeout", "50ms")
     assert result.code == 124
     assert "has not ended within 50ms" in result.err
+
+
+def test_wait_for_several_jobs(shell: Shell, world: World) -> None:
+    world.add(ended(job()))
+    world.add(ended(job(id="gpt-1a2"), "failed", 3, "attempt 1: rank 1 on n2 exited with 3"))
+    result = shell("wait", "bert-7f3", "gpt-1a2", "--exit-code")
+    assert result.code == 3
+    assert "bert-7f3 succeeded" in result.out
+    assert "gpt-1a2 failed" in result.out
+    assert len(json.loads(shell("wait", "bert-7f3", "gpt-1a2", "-o", "json").out)) == 2
 
 
 def test_wait_prints_the_job(shell: Shell, world: World) -> None:

@@ -1,6 +1,7 @@
 """`ganger run`, `submit`, `attach` and `wait`."""
 
 import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,7 +10,15 @@ import click
 from ganger import settings
 from ganger.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT
 from ganger.cli.jobs.submit_request import build_request, has_several_jobs
-from ganger.cli.options import DURATION, RANKS, exit_code_option, job_argument, output_option, spec_options
+from ganger.cli.options import (
+    DURATION,
+    RANKS,
+    exit_code_option,
+    job_argument,
+    live_jobs_argument,
+    output_option,
+    spec_options,
+)
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import WAITING, dry_run_start_text, plan_lines, start_text, summary_lines
 from ganger.cli.output.print_output import current_time_ms, say, shell_quote, show, show_json
@@ -113,27 +122,31 @@ def attach_command(job: str, rank: str | None, tail: int, own_exit_code: bool) -
 
 
 @click.command("wait")
-@job_argument
+@live_jobs_argument
 @click.option("--timeout", type=DURATION, help="Stop waiting after this time, such as 5m, with exit code 124.")
 @exit_code_option
 @output_option
-def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str) -> int:
-    """Wait until a job has ended.
+def wait_command(jobs: tuple[str, ...], timeout: str | None, own_exit_code: bool, output: str) -> int:
+    """Wait until jobs have ended.
 
-    Exits with 0 if it succeeded, 1 if it did not, and 124 on timeout.
+    Exits with 0 if all succeeded, 1 if one did not, and 124 on timeout. With --exit-code it exits with the exit code of
+    the first of them that did not succeed.
     """
     client = connect()
-    timeout_s = None if timeout is None else parse_duration_ms(timeout) / 1000
-    ended = client.wait(job, timeout_s)
-    if ended is None:
-        say(f"{job} has not ended within {timeout}: ganger get {shell_quote(job)}")
-        return TIMED_OUT
-    if output == "json":
-        show_json(ended)
-    else:
-        for line in summary_lines(ended):
+    deadline_s = None if timeout is None else time.monotonic() + parse_duration_ms(timeout) / 1000
+    all_ended: list[Record] = []
+    for job in jobs:
+        ended = client.wait(job, None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+        if ended is None:
+            say(f"{job} has not ended within {timeout}: ganger get {shell_quote(job)}")
+            return TIMED_OUT
+        all_ended.append(ended)
+        for line in summary_lines(ended) if output != "json" else ():
             show(line)
-    return job_exit_code(ended["row"], own_exit_code)
+    if output == "json":
+        show_json(all_ended[0] if len(all_ended) == 1 else all_ended)
+    codes = (job_exit_code(ended["row"], own_exit_code) for ended in all_ended)
+    return next((code for code in codes if code), 0)
 
 
 def connect() -> Client:

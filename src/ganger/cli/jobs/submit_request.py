@@ -97,6 +97,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "placement": _without_unset(
             {"topology": flags["topology"], "mode": flags["mode"], "nodes": _names(flags["nodelist"])}
         ),
+        "image": flags["image"],
         "code": flags["code"],
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
