@@ -1,4 +1,4 @@
-"""When a queue is due: the time from which a gang may have a reservation without taking more than its queue's share.
+"""Due times of queues: the time from which a gang may have a reservation without taking more than its queue's share.
 
 A reservation keeps its gang's place from whatever comes before it in the order, so a queue whose first gang always has
 the next place that becomes free gets as many places as any other, whatever the weights: with weights 3:1 and one
@@ -40,7 +40,7 @@ order may break the tie by name."""
 
 
 class _Ended(NamedTuple):
-    """What gangs of a queue hold that have ended by a time: those of one user, and all others."""
+    """The holdings of a queue's gangs that have ended by a time: of one user's gangs, and of all others."""
 
     at_ms: int
     of_user: Vector = ZERO_VECTOR
