@@ -92,7 +92,7 @@ class GangJobReconciler:
         elif after is None:
             self._deleted(name, before)
         elif name not in self._known:
-            self._added(after)
+            self._added(after, is_first_seen=before is None)
         elif after.metadata.deletion_timestamp is not None:
             if before is None or before.metadata.deletion_timestamp is None:
                 self._request(StopRequested(gang=name))  # a finalizer keeps the object: its pods would run on
@@ -115,13 +115,17 @@ class GangJobReconciler:
             if (item := self._refused.get(id_of(key))) is not None:
                 self._start_submission(item)
 
-    def _added(self, item: CustomObject) -> None:
+    def _added(self, item: CustomObject, *, is_first_seen: bool) -> None:
         key = item.metadata.key
         status = msgspec.json.decode(item.status) or {}
         if status.get("phase") in OVER or item.metadata.deletion_timestamp is not None:
             return
         if status.get("phase") == "Rejected" and status.get("observedGeneration") == item.metadata.generation:
-            self._keep_refused(item, status.get("reason"))
+            if is_first_seen:
+                # What stood against it may have gone while no controller ran, or is no obstacle for this version.
+                self._start_submission(item)
+            else:
+                self._keep_refused(item, status.get("reason"))
             return
         if status.get("record"):  # jobs with a readable record are known
             self._report_unreadable(key, status)
@@ -198,11 +202,13 @@ class GangJobReconciler:
         status = {
             "phase": "Rejected",
             "observedGeneration": generation,
-            "conditions": conditions.refused(refused, self._loop.now_ms(), generation),
             "reason": refused.code,
             "message": f"{refused.detail}; {refused.next}",
         }
-        self._write_status(key, status)
+        said = msgspec.json.decode(item.status) or {}
+        if not all(said.get(field) == value for field, value in status.items()):  # it is tried again at each start
+            refusal = conditions.refused(refused, self._loop.now_ms(), generation)
+            self._write_status(key, {**status, "conditions": refusal})
         self._keep_refused(item, refused.code)
 
     def _keep_refused(self, item: CustomObject, code: str | None) -> None:
