@@ -123,7 +123,7 @@ class GangJobReconciler:
         if status.get("phase") == "Rejected" and status.get("observedGeneration") == item.metadata.generation:
             if is_first_seen:
                 # What stood against it may have gone while no controller ran, or is no obstacle for this version.
-                self._start_submission(item)
+                self._start_submission(item, was_rejected=True)
             else:
                 self._keep_refused(item, status.get("reason"))
             return
@@ -137,16 +137,16 @@ class GangJobReconciler:
         if status.get("reason") != UNREAD_REASON:
             self._write_status(key, {"reason": UNREAD_REASON, "message": UNREAD_MESSAGE})
 
-    def _start_submission(self, item: CustomObject) -> None:
+    def _start_submission(self, item: CustomObject, *, was_rejected: bool = False) -> None:
         name = id_of(item.metadata.key)
         self._refused.pop(name, None)
         self._known.add(name)
         self._submitting[name] = item
-        task = asyncio.get_running_loop().create_task(self._submit(item))
+        task = asyncio.get_running_loop().create_task(self._submit(item, was_rejected=was_rejected))
         self._tasks.append(task)
         task.add_done_callback(self._tasks.remove)
 
-    async def _submit(self, item: CustomObject) -> None:
+    async def _submit(self, item: CustomObject, *, was_rejected: bool) -> None:
         key, refused = item.metadata.key, None
         try:
             spec = msgspec.json.decode(item.spec)
@@ -161,7 +161,7 @@ class GangJobReconciler:
         finally:
             current = self._submitting.pop(id_of(key))
         if refused is not None:
-            self._reject(item, refused)  # this may submit it again at once
+            self._reject(item, refused, was_rejected=was_rejected)  # this may submit it again at once
         self._catch_up(item, current)
         if id_of(key) in self._known:
             for name in sorted(self._waiting_for.pop(id_of(key), ())):
@@ -195,7 +195,8 @@ class GangJobReconciler:
             else:
                 return
 
-    def _reject(self, item: CustomObject, refused: RequestError) -> None:
+    def _reject(self, item: CustomObject, refused: RequestError, *, was_rejected: bool) -> None:
+        """Reject a job; was_rejected: an earlier controller did, and nothing was written of it since."""
         key, generation = item.metadata.key, item.metadata.generation
         self._observed.pop(id_of(key), None)
         self._known.discard(id_of(key))
@@ -205,8 +206,8 @@ class GangJobReconciler:
             "reason": refused.code,
             "message": f"{refused.detail}; {refused.next}",
         }
-        said = msgspec.json.decode(item.status) or {}
-        if not all(said.get(field) == value for field, value in status.items()):  # it is tried again at each start
+        said = (msgspec.json.decode(item.status) or {}) if was_rejected else {}
+        if any(said.get(field) != value for field, value in status.items()):
             refusal = conditions.refused(refused, self._loop.now_ms(), generation)
             self._write_status(key, {**status, "conditions": refusal})
         self._keep_refused(item, refused.code)
