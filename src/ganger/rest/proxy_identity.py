@@ -44,10 +44,11 @@ _OPERATIONS: Final = re.compile(r"POST /api/v1/(defrag|nodes/[^/]+/(repair|retir
 _POLICY_DRY_RUN: Final = "PUT /api/v1/policy"
 
 
-_WORD: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)|(?P<word>[\w.~-]*\.[\w.~-]+)(\[\d+\])?")
+_WORD: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)|(?P<word>[\w~-]*\.[\w.~-]+)(\[\d+\])?|[\w~-]+")
 """An escape of JSON, whose letter is of no word, or a whole word that may be a job's id, also of one of foreign pods.
 
-A part of a word is no id: the node `a.b.example.com` is not the job `a.b`.
+A part of a word is no id: the node `a.b.example.com` is not the job `a.b`. The last alternative takes a word without a
+dot whole, so that it is read twice, and not once from each of its letters.
 """
 _TEXTS: Final = (b"application/json", b"application/problem+json", b"text/event-stream")
 
