@@ -59,7 +59,7 @@ class _Shown(NamedTuple):
     """The pending reason that a job's object has, or is given at a time.
 
     kind: what it has in common with reasons that need not replace it.
-    text: its sentence, unless that differs between reasons of one kind.
+    text: its sentence; empty for one that replaces none of its kind.
     """
 
     kind: str
@@ -190,13 +190,13 @@ class ObjectLog(EventLog):
 
         While jobs come and go, reasons of all that wait change with every cycle, and what each change wrote would be
         the product of both. So an object has the standing sentence of a reason, which does not say who holds what; of
-        reasons that alternate it keeps the first; and of others it is given the newest after `SLOW_INTERVAL_S`, in
-        which the writer drops one that has changed back.
+        reasons that alternate it keeps what is missing; and of others it is given the newest after
+        `SLOW_INTERVAL_S`, in which the writer drops one that has changed back.
         """
         for name in jobs if status else ():
             before = self._shown.get(name)
             shown = _shown(status, _due_ms(now_ms, None if before is None else before.at_ms))
-            if before is not None and (before.kind, before.text) == (shown.kind, shown.text):
+            if before is not None and before.kind == shown.kind and shown.text in ("", before.text):
                 continue
             self._shown[name] = shown
             self._sink.write_status(name, status, after_s=(shown.at_ms - now_ms) / 1000)
@@ -220,7 +220,7 @@ def _job_of(gang: str) -> str:
 
 
 def _shown(status: Mapping[str, Any], at_ms: int) -> _Shown:
-    text = "" if status["reason"] in CROWDED else status["message"]
+    text = "" if status["reason"] in CROWDED and status["reason"] != ReasonCode.NO_CAPACITY else status["message"]
     return _Shown(wait_kind(status["reason"]), text, at_ms)
 
 

@@ -7,6 +7,7 @@ which no object says: objects are changed at the API server, which knows their r
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Annotated, Final, NamedTuple
 from urllib.parse import parse_qs
 
@@ -43,7 +44,12 @@ _OPERATIONS: Final = re.compile(r"POST /api/v1/(defrag|nodes/[^/]+/(repair|retir
 _POLICY_DRY_RUN: Final = "PUT /api/v1/policy"
 
 
-_JOB_ID: Final = re.compile(rb"(?P<job>[a-z0-9][a-z0-9~-]*\.(?P<namespace>[a-z0-9][a-z0-9-]*))(\[\d+\])?")
+_WORD: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)|(?P<word>[\w~-]*\.[\w.~-]+)(\[\d+\])?|[\w~-]+")
+"""An escape of JSON, whose letter is of no word, or a whole word that may be a job's id, also of one of foreign pods.
+
+A part of a word is no id: the node `a.b.example.com` is not the job `a.b`. The last alternative takes a word without a
+dot whole, so that it is read twice, and not once from each of its letters.
+"""
 _TEXTS: Final = (b"application/json", b"application/problem+json", b"text/event-stream")
 
 
@@ -120,10 +126,16 @@ class ProxyIdentity:
         """
         is_text = False
 
+        @cache  # a reason names the same jobs again and again, and each look-up is a query
+        def is_hidden(job: str) -> bool:
+            return job.rpartition(".")[2] not in caller.lists and self._owner_of(job) not in (None, caller.name)
+
         def name(found: re.Match[bytes]) -> bytes:
-            namespace, job = found["namespace"].decode(), found["job"].decode()
-            is_hidden = namespace not in caller.lists and self._owner_of(job) not in (None, caller.name)
-            return ELSEWHERE.encode() if is_hidden else found[0]
+            job = (found["word"] or b"").strip(b".-")  # of the sentence around it
+            if b"." not in job or not is_hidden(job.decode()):
+                return found[0]
+            before, _, after = found["word"].partition(job)
+            return before + ELSEWHERE.encode() + after
 
         async def send_without(message: Message) -> None:
             nonlocal is_text
@@ -134,7 +146,7 @@ class ProxyIdentity:
                     headers = [(key, value) for key, value in headers if key != b"content-length"]
                     message = {**message, "headers": headers}
             elif is_text and message.get("body"):
-                message = {**message, "body": _JOB_ID.sub(name, message["body"])}
+                message = {**message, "body": _WORD.sub(name, message["body"])}
             await send(message)
 
         return send_without

@@ -195,3 +195,12 @@ def test_devices_of_claims_are_asked_of_no_autoscaler() -> None:
             assert not scene.api.objects("podtemplates")
 
     play(played, request_crd())
+
+
+def test_nodes_are_requested_for_a_network_that_no_node_is_on_yet() -> None:
+    async def played(scene: Scene) -> None:
+        async with scene.leads():
+            request = await requested(scene, placement={"network": "ib"})
+            assert request["spec"]["podSets"] == [{"count": 2, "podTemplateRef": {"name": "big.nodes-1-0"}}]
+
+    play(played, request_crd())

@@ -1,5 +1,6 @@
 """Callers through the API server's proxy: a request is judged by the parameters that its route will see."""
 
+import time
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
 from tests.rest.asgi import call
 
 HEADER, DRY_RUN = "x-caller", "plan-only"
-OWNERS = {"mine": "ada", "other": "bob", "run.ml": "bob", "other.nlp": "bob", "mine.nlp": "ada"}
+OWNERS = {"mine": "ada", "other": "bob", "run.ml": "bob", "other.nlp": "bob", "mine.nlp": "ada", "my.pod~1.nlp": "bob"}
+
+LONG_WORD = "x" * 100_000
 
 
 @pytest.fixture
@@ -19,6 +22,14 @@ def gate() -> Any:
     @app.get("/api/v1/fit")
     def fit() -> str:
         return "held by run.ml, other.nlp[3], other.nlp, mine.nlp and python.train"
+
+    @app.get("/api/v1/policy")
+    def policy() -> str:
+        return "other.nlp\nother.nlp. my.pod~1.nlp holds other.nlp.example.com"
+
+    @app.get("/api/v1/server")
+    def server() -> str:
+        return LONG_WORD
 
     @app.get("/api/v1/events")
     @app.get("/api/v1/report")
@@ -69,3 +80,15 @@ def test_a_parameter_counts_only_if_it_is_given_once(gate: Any, method: str, tar
 def test_jobs_are_named_to_those_who_may_list_them(gate: Any, caller: str, holders: str) -> None:
     answer = call(gate, "GET", "/fit", headers={HEADER: f"Bearer {caller}"})
     assert answer.json == f"held by {holders} and python.train"
+
+
+def test_a_whole_word_is_a_name_and_an_escape_before_it_is_not_of_it(gate: Any) -> None:
+    elsewhere = "a job of another namespace"
+    answer = call(gate, "GET", "/policy", headers={HEADER: "Bearer ada"})
+    assert answer.json == f"{elsewhere}\n{elsewhere}. {elsewhere} holds other.nlp.example.com"
+
+
+def test_a_long_word_does_not_hold_up_the_others(gate: Any) -> None:
+    began_s = time.perf_counter()
+    assert call(gate, "GET", "/server", headers={HEADER: "Bearer ada"}).json == LONG_WORD
+    assert time.perf_counter() - began_s < 5.0

@@ -114,6 +114,32 @@ def test_a_job_that_names_no_image_waits_while_there_is_no_default_one(tmp_path:
     scene(tmp_path, play)
 
 
+def test_a_node_that_cannot_pull_the_default_image_does_not_keep_a_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For example one whose disk is full, or that does not reach the registry: others have the image."""
+
+    async def play(api: FakeApi, access: Credentials) -> None:
+        api.kubelet.down.update({"n0", "n1"})
+        async with controller(access, tmp_path) as system:
+            plain = job_of(1)
+            system.loop.post(Submitted(job=replace(plain, spec=replace(plain.spec, retry=Retry(max=0)))))
+            await until(lambda: len(bound(api)) == 1)
+            (first,) = [pod["spec"]["nodeName"] for pod in api.objects("pods")]
+            for port in range(40_000, 40_003):
+                await until(lambda: len(bound(api)) == 1 and status(api).get("phase") == "Starting")
+                (pod,) = filter(is_bound, api.objects("pods"))
+                if pod["spec"]["nodeName"] != first:
+                    break
+                keep_waiting(api, pod, "ErrImagePull", f"read tcp 10.0.0.1:{port}: i/o timeout", CONTAINER)
+                await until(lambda: status(api).get("reason") == "installation_fault")
+            assert pod["spec"]["nodeName"] != first
+            faults = [record for record in caplog.records if "wait for a cluster administrator" in record.message]
+            assert len(faults) == 1, "whatever the port of the connection was"
+
+    scene(tmp_path, play)
+
+
 def test_a_pod_without_its_volumes_is_given_up_with_what_tells_which(tmp_path: Path) -> None:
     """For example one whose ConfigMap is gone: its kubelet reports nothing about that on the pod."""
 

@@ -363,6 +363,42 @@ def test_a_gpu_job_waits_in_a_cluster_that_has_no_gpu_yet(tmp_path: Path) -> Non
     asyncio.run(play())
 
 
+def test_a_job_that_was_rejected_is_tried_again_by_the_next_controller(tmp_path: Path) -> None:
+    """An earlier version rejected what waits now; and a queue or a node may have come while none ran."""
+
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            refused = {"phase": "Rejected", "observedGeneration": 1, "reason": "too_few_nodes", "message": "9 nodes"}
+            api.put(JOB | {"spec": SPEC | {"nodes": 9}, "status": refused})
+            wrong = {"kind": "GangJob", "metadata": {"name": "wrong", "namespace": "default"}}
+            api.put(JOB | wrong | {"spec": SPEC | {"queue": "none"}})
+            async with reconciling_controller(access, tmp_path):
+                await until(lambda: phase_and_message(api, "big")[0] == "Pending")
+                await until(lambda: phase_and_message(api, "wrong")[0] == "Rejected")
+            version = (api.get("gangjobs", "wrong") or {})["metadata"]["resourceVersion"]
+            async with reconciling_controller(access, tmp_path):
+                await asyncio.sleep(30)
+            assert (api.get("gangjobs", "wrong") or {})["metadata"]["resourceVersion"] == version, "as it was"
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(play())
+
+
+def test_a_job_starts_when_the_first_nodes_of_its_network_come(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path):
+            put(api, placement={"network": "ib"})
+            await until(lambda: status(api).get("reason") == "no_such_network")
+            card = {"feature.node.kubernetes.io/pci-0207_15b3.present": "true"}
+            for name in ("n2", "n3"):
+                about = {"name": name, "labels": card}
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": about, "status": OFFER})
+            await until(lambda: phase_and_message(api, "big")[0] == "Starting")
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(play())
+
+
 def test_a_job_comes_after_another_of_its_namespace(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path) as system:

@@ -90,5 +90,22 @@ def test_a_reason_that_changes_back_before_it_is_written_costs_no_write(tmp_path
     scene(tmp_path, play)
 
 
+def test_the_object_says_so_when_it_is_something_else_that_is_missing(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
+        async with reconciling_controller(access, tmp_path):
+            one = SPEC | {"nodes": 1}
+            put(api, **one)
+            for name, resources in (("hold", {"cpu": 1, "memory": "300Gi"}), ("late", {"gpu": 8, "memory": "300Gi"})):
+                about = {"metadata": {"name": name, "namespace": "default"}, "spec": one | {"resources": resources}}
+                api.put(JOB | about)
+                await asyncio.sleep(20)
+            assert _late(api)["message"] == "waiting for 1 node with 8 free GPUs"
+            api.delete("gangjobs", "big")
+            await asyncio.sleep(660)
+            assert _late(api)["message"] == "waiting for 1 node with 300Gi free memory"
+
+    scene(tmp_path, play)
+
+
 def _late(api: FakeApi) -> Any:
     return (api.get("gangjobs", "late") or {}).get("status", {})

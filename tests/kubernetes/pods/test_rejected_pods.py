@@ -36,6 +36,7 @@ POLICY = "pods \"big-1-0\" is forbidden: ValidatingAdmissionPolicy 'no-c' with b
 POD_SECURITY = 'pods "big-1-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
 NO_LIMIT = 'pods "big-1-0" is forbidden: failed quota: compute: must specify limits.cpu for: ranks'
 NO_RIGHT = 'pods is forbidden: User "ganger" cannot create resource "pods" in API group "" in the namespace "default"'
+NO_CLASS = 'pods "big-1-0" is forbidden: no PriorityClass with name {} was found'
 FOR_EVER = float("inf")
 MINUTES = 8
 
@@ -52,6 +53,8 @@ MINUTES = 8
         (403, NO_LIMIT, Cause.ADMISSION_DENIED),
         (403, NO_RIGHT, Cause.INSTALLATION_FAULT),
         (403, NO_RIGHT.replace("pods is", 'secrets "big-ganger" is'), Cause.INSTALLATION_FAULT),
+        (403, NO_CLASS.format("ganger-gang"), Cause.INSTALLATION_FAULT),
+        (403, NO_CLASS.format("gold"), Cause.START_FAILED),
         (503, "etcd is away", Cause.START_FAILED),
     ],
 )

@@ -22,7 +22,7 @@ from ganger.backends.kubernetes.pod_networks import NoProfileError, join_network
 from ganger.backends.kubernetes.volumes.volume_claims import ClaimUnavailableError, VolumeClaims
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.code_archive import is_stored
-from ganger.gang_jobs.pod_template import build_pods
+from ganger.gang_jobs.pod_template import PRIORITY_CLASS, build_pods
 from ganger.kubeapi.api_error import NO_WEBHOOK, ApiError
 from ganger.kubeapi.objects import Key, Object, Pod, Terminated
 from ganger.model.decision import Cause, Start
@@ -43,11 +43,12 @@ _DENIALS: Final = (
 )
 _NO_RIGHT: Final = re.compile(r'^\S+( "[^"]+")? is forbidden: User "[^"]*" cannot \S+ resource "')
 """A right that the controller lacks: all these objects are created with its own."""
+_NO_CLASS: Final = f"is forbidden: no PriorityClass with name {PRIORITY_CLASS} was found"
 EXIT_BAD_CODE: Final = 65
 """Exit code of a launcher that does not run the job's code (docs/reference/launcher-protocol.md)."""
 
 
-RESTORE_ROLES: Final = "to restore its roles: ganger install --dry-run --image IMAGE | kubectl apply -f -"
+_INSTALL: Final = "ganger install --dry-run --image IMAGE | kubectl apply -f -"
 
 
 class StartRecorder(Protocol):
@@ -221,8 +222,11 @@ def admission_failure(error: ApiError, namespace: str, created: int = 0) -> tupl
         )
     if any(denial.search(error.message) for denial in _DENIALS):
         return Cause.ADMISSION_DENIED, str(error)
+    if error.status == HTTPStatus.FORBIDDEN and _NO_CLASS in error.message:
+        return Cause.INSTALLATION_FAULT, f"{error.message}; to restore it: {_INSTALL}"
     if error.status == HTTPStatus.FORBIDDEN and _NO_RIGHT.match(error.message):
-        return Cause.INSTALLATION_FAULT, f"the controller lacks a right: {error.message}; {RESTORE_ROLES}"
+        message = f"the controller lacks a right: {error.message}; to restore its roles: {_INSTALL}"
+        return Cause.INSTALLATION_FAULT, message
     return Cause.START_FAILED, str(error)
 
 

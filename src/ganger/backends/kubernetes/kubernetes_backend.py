@@ -159,6 +159,8 @@ class KubernetesBackend(NodesOfCluster):
         self.amend_status: AmendStatus = lambda job, status: status  # noqa: ARG005
         self.pod_watcher: PodChanged = lambda before, after: None  # noqa: ARG005
         self._fabrics_changed: Callable[[], None] = lambda: None
+        self._reached = set[str]()
+        """Networks that some node is on, as reported last."""
         self._pending_report: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -447,6 +449,11 @@ class KubernetesBackend(NodesOfCluster):
             return None
         reported = self._report(*events)
         self._update_cache(events)
+        # A label or a profile has put the first node on a network: jobs that ask for it are no longer refused.
+        reached = {network for node in self._inventory.cluster().nodes for network in node.networks}
+        before, self._reached = self._reached, reached
+        if not reached <= before:
+            reported.add_done_callback(lambda _: self._call_in_loop(self._fabrics_changed))
         return reported
 
     def _report_foreign(self, event: Event, *more: Event) -> Future[int]:

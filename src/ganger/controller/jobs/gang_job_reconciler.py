@@ -92,7 +92,7 @@ class GangJobReconciler:
         elif after is None:
             self._deleted(name, before)
         elif name not in self._known:
-            self._added(after)
+            self._added(after, is_first_seen=before is None)
         elif after.metadata.deletion_timestamp is not None:
             if before is None or before.metadata.deletion_timestamp is None:
                 self._request(StopRequested(gang=name))  # a finalizer keeps the object: its pods would run on
@@ -115,13 +115,17 @@ class GangJobReconciler:
             if (item := self._refused.get(id_of(key))) is not None:
                 self._start_submission(item)
 
-    def _added(self, item: CustomObject) -> None:
+    def _added(self, item: CustomObject, *, is_first_seen: bool) -> None:
         key = item.metadata.key
         status = msgspec.json.decode(item.status) or {}
         if status.get("phase") in OVER or item.metadata.deletion_timestamp is not None:
             return
         if status.get("phase") == "Rejected" and status.get("observedGeneration") == item.metadata.generation:
-            self._keep_refused(item, status.get("reason"))
+            if is_first_seen:
+                # What stood against it may have gone while no controller ran, or is no obstacle for this version.
+                self._start_submission(item, was_rejected=True)
+            else:
+                self._keep_refused(item, status.get("reason"))
             return
         if status.get("record"):  # jobs with a readable record are known
             self._report_unreadable(key, status)
@@ -133,16 +137,16 @@ class GangJobReconciler:
         if status.get("reason") != UNREAD_REASON:
             self._write_status(key, {"reason": UNREAD_REASON, "message": UNREAD_MESSAGE})
 
-    def _start_submission(self, item: CustomObject) -> None:
+    def _start_submission(self, item: CustomObject, *, was_rejected: bool = False) -> None:
         name = id_of(item.metadata.key)
         self._refused.pop(name, None)
         self._known.add(name)
         self._submitting[name] = item
-        task = asyncio.get_running_loop().create_task(self._submit(item))
+        task = asyncio.get_running_loop().create_task(self._submit(item, was_rejected=was_rejected))
         self._tasks.append(task)
         task.add_done_callback(self._tasks.remove)
 
-    async def _submit(self, item: CustomObject) -> None:
+    async def _submit(self, item: CustomObject, *, was_rejected: bool) -> None:
         key, refused = item.metadata.key, None
         try:
             spec = msgspec.json.decode(item.spec)
@@ -157,7 +161,7 @@ class GangJobReconciler:
         finally:
             current = self._submitting.pop(id_of(key))
         if refused is not None:
-            self._reject(item, refused)  # this may submit it again at once
+            self._reject(item, refused, was_rejected=was_rejected)  # this may submit it again at once
         self._catch_up(item, current)
         if id_of(key) in self._known:
             for name in sorted(self._waiting_for.pop(id_of(key), ())):
@@ -191,18 +195,21 @@ class GangJobReconciler:
             else:
                 return
 
-    def _reject(self, item: CustomObject, refused: RequestError) -> None:
+    def _reject(self, item: CustomObject, refused: RequestError, *, was_rejected: bool) -> None:
+        """Reject a job; was_rejected: an earlier controller did, and nothing was written of it since."""
         key, generation = item.metadata.key, item.metadata.generation
         self._observed.pop(id_of(key), None)
         self._known.discard(id_of(key))
         status = {
             "phase": "Rejected",
             "observedGeneration": generation,
-            "conditions": conditions.refused(refused, self._loop.now_ms(), generation),
             "reason": refused.code,
             "message": f"{refused.detail}; {refused.next}",
         }
-        self._write_status(key, status)
+        said = (msgspec.json.decode(item.status) or {}) if was_rejected else {}
+        if any(said.get(field) != value for field, value in status.items()):
+            refusal = conditions.refused(refused, self._loop.now_ms(), generation)
+            self._write_status(key, {**status, "conditions": refusal})
         self._keep_refused(item, refused.code)
 
     def _keep_refused(self, item: CustomObject, code: str | None) -> None:

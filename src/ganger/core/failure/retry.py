@@ -171,8 +171,11 @@ def retries_after(gang: Gang, failed: Failed, decision: RetryDecision, at_ms: in
     if match is not None and match.do == EXCLUDE and match.node not in gang.avoids:
         excluded = (*excluded, (match.node, match.rule))
     if failed.cause in UNADMITTED and decision.retries:
-        unadmitted = before.unadmitted + 1
-        return replace(before, unadmitted=unadmitted, not_before_ms=not_before_ms, excluded=excluded)
+        waiting = replace(before, unadmitted=before.unadmitted + 1, not_before_ms=not_before_ms, excluded=excluded)
+        if failed.cause is not Cause.INSTALLATION_FAULT:
+            return waiting
+        # An image that one node cannot pull may be on others: without an end of its tries it has to try them too.
+        return replace(waiting, failed_on=_failed_on(before, failed, has_progressed=False))
     has_progressed = gang.checkpoints.has_progressed
     return Retries(
         used=before.used + (decision.counts and decision.retries),

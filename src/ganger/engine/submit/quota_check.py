@@ -136,10 +136,11 @@ def check(state: State, request: StartRequest, *, waits_for_nodes: bool = False,
     """Raise RequestError when no end of another job could make room: in the nodes, the queue or the user's limits.
 
     waits_for_nodes: nodes may come, so that those that exist are no limit; configured quotas are. What a job needs of
-    the rails of a network is known once that is in force.
+    the rails of a network is known once that is in force; but an autoscaler adds no node unless a job waits for it.
     """
     if waits_for_nodes:
-        check_networks(state.nodes, request.shape)
+        if state.document.autoscaling.after_ms is None:
+            check_networks(state.nodes, request.shape)
     elif state.nodes.nodes:
         check_nodes(state.nodes, request.shape)
     _check_quota(state.tree, request, as_set=waits_for_nodes, is_administrator=is_administrator)

@@ -32,7 +32,7 @@ class PodActions(Protocol):
     def conclude(self, generation: Generation, node: str, cause: Cause, detail: str) -> None:
         """Report how a generation ended on a node without a pod."""
 
-    def report_fault(self, generation: Generation, node: str, detail: str) -> None:
+    def report_fault(self, generation: Generation, node: str, detail: str, fault: str) -> None:
         """Report that a generation cannot start because of a fault of the installation."""
 
     async def delete(self, pod: Pod, *, at_once: bool) -> None:
@@ -93,10 +93,9 @@ class PodEvents:
             if not pod_startup.lacks_default_image(pod, generation.job):
                 self._runtime.fail(generation, mark.node, detail)
                 return
-            detail = (
-                f"{detail}; it is the default image of jobs: ganger controller --image, controller.args of the chart"
-            )
-            self._actions.report_fault(generation, mark.node, detail)
+            # What a registry says of each try may have another port or digest in it.
+            fault = "it is the default image of jobs: ganger controller --image, controller.args of the chart"
+            self._actions.report_fault(generation, mark.node, f"{detail}; {fault}", fault)
 
     def _is_current(self, generation: Generation, node: str, pod: Pod) -> bool:
         """Return whether a generation is left on a node as this pod, and not as one created after this one was gone."""

@@ -44,8 +44,8 @@ MAX_BACKOFF_S: Final = 10.0
 
 LOG_INTERVAL_S: Final = 3_600.0
 """Time after which a fault of the installation is logged again."""
-_OF_ONE_JOB: Final = re.compile(r'"[^"]*" (?=is forbidden)|in the namespace "[^"]*"|the pod on \S+')
-"""Parts of a fault's text that differ between jobs."""
+_OF_ONE_JOB: Final = re.compile(r'"[^"]*" (?=is forbidden)|in the namespace "[^"]*"')
+"""Parts of the text of a refusal that differ between jobs."""
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class PodPlace(RemotePlace):
             return
         except AttemptError as error:
             if error.cause is Cause.INSTALLATION_FAULT:
-                self.report_fault(generation, error.node, error.detail)
+                self.report_fault(generation, error.node, error.detail, _OF_ONE_JOB.sub("", error.detail))
             else:
                 runtime.fail(generation, error.node, error.detail, error.cause)
         self._pods.uids[attempt] = {node: pod.metadata.uid for node, pod in placed.items()}
@@ -267,12 +267,11 @@ class PodPlace(RemotePlace):
             end = end._replace(cause=Cause.DRAINED, detail=f"its node {node} is drained", explains_failure=True)
         self.runtime.conclude(generation, node, end)
 
-    def report_fault(self, generation: Generation, node: str, detail: str) -> None:
+    def report_fault(self, generation: Generation, node: str, detail: str, fault: str) -> None:
         """Report that a generation cannot start because of a fault of the installation; log each fault, but rarely.
 
-        Every job meets it at every try, in every namespace.
+        Every job meets it at every try, in every namespace. `fault` is what all these tries have in common.
         """
-        fault = _OF_ONE_JOB.sub("", detail)
         if self.runtime.loop.time() >= self._next_log_s.get(fault, 0.0):
             self._next_log_s[fault] = self.runtime.loop.time() + LOG_INTERVAL_S
             _log.error("jobs wait for a cluster administrator, first %s: %s", generation.gang, detail)
