@@ -54,9 +54,8 @@ NODES = 2
 class ServedController:
     """`users`: users who may query the controller, and their rights to GangJobs.
 
-    A right is a verb: list, in all namespaces; administer and `list_own`, in that of their contexts. `guards_exec`: a
-    command in a pod needs the rights "get exec" and "create exec". `knows_no_lists`: as an installation before the
-    audience of those who may list the jobs of a namespace.
+    A right is a verb: list, in all namespaces; administer, in that of their contexts. `guards_exec`: a command in a pod
+    needs the rights "get exec" and "create exec".
     """
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop, api: FakeApi, space: str) -> None:
@@ -67,7 +66,7 @@ class ServedController:
         self.store_errors: list[StoreError] = []
         self.logs: dict[str, str] = {}
         """Output of containers by pod."""
-        self.controller_is_away = self.guards_exec = self.knows_no_lists = False
+        self.controller_is_away = self.guards_exec = False
 
     def ganger(self, *arguments: str, caller: str = "ada", stdin: str = "", **variables: str) -> Ran:
         """Run `ganger --context WHO WORDS...` in the namespace `default`."""
@@ -209,8 +208,7 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
     async def may(request: Request, user: str) -> Answer:
         review = json.loads(request.body)["spec"]["resourceAttributes"]
         rights = served_system.users.get(user, ())
-        verb = f"{review['verb']}_own" if review["verb"] == "list" and review.get("namespace") else review["verb"]
-        allowed = review["resource"] != "gangjobs" or verb in ("create", *rights) or review["verb"] in rights
+        allowed = review["resource"] != "gangjobs" or review["verb"] in ("create", *rights)
         if review["resource"] == "pods":
             allowed = f"{review['verb']} {review['subresource']}" in rights or not served_system.guards_exec
         return 201, json.dumps({"status": {"allowed": allowed}}).encode()
@@ -219,8 +217,6 @@ def _answer(served_system: ServedController, service: ObjectService) -> None:
         if user not in served_system.users:
             raise StatusError(403, f'serviceaccounts "ganger-caller" is forbidden: User "{user}" cannot create')
         audiences = json.loads(request.body)["spec"]["audiences"]
-        if served_system.knows_no_lists and any("/lists/" in audience for audience in audiences):
-            raise StatusError(403, "spec.audiences: these are the audiences that you may request")
         return 201, json.dumps({"status": {"token": json.dumps(audiences)}}).encode()
 
     async def through(request: Request, _: str) -> Answer:

@@ -66,16 +66,6 @@ def test_a_dry_run_requires_the_right_to_query(system: ServedController) -> None
     assert (result.returncode, "--role=ganger-caller" in result.stderr) == (4, True), result
 
 
-def test_an_installation_that_is_older_than_the_client_is_asked_as_before(system: ServedController) -> None:
-    system.let_in("ann", "list_own")
-    system.knows_no_lists = True
-    try:
-        result = system.ganger("submit", "--dry-run", "--", "true", caller="ann")
-    finally:
-        system.knows_no_lists = False
-    assert result.returncode == 0, result
-
-
 def test_a_file_of_several_jobs_is_made_whole_or_not_at_all(system: ServedController, tmp_path: Path) -> None:
     path = tmp_path / "jobs.yaml"
     path.write_text("name: train\nrun: sleep 9\nafter: [{job: prepare}]\n---\nname: prepare\nrun: sleep 9\n")

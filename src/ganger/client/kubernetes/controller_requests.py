@@ -147,25 +147,14 @@ async def _token(caller: Caller, user: str, rights: list[str]) -> str:
     elif await caller.may(**_JOB_RIGHTS, verb="list", namespace=caller.namespace):
         sees = [f"{LISTS_PREFIX}{caller.namespace}"]
     audiences = [CONTROLLER_AUDIENCE, f"{USER_PREFIX}{user}", *sees, *rights]
-    try:
-        token = await _issued_token(caller, audiences)
-    except ApiError as error:
-        if error.status != HTTPStatus.FORBIDDEN or not (lists := [name for name in sees if LISTS_PREFIX in name]):
-            raise _explain_error(error, caller, user) from error
-        # The admission policy of an installation that has not been upgraded yet does not know that audience.
-        try:
-            token = await _issued_token(caller, [name for name in audiences if name not in lists])
-        except ApiError as again:
-            raise _explain_error(again, caller, user) from again
-    caller.tokens[tuple(rights)] = token, time.monotonic() + TOKEN_LIFETIME_S / 2
-    return token
-
-
-async def _issued_token(caller: Caller, audiences: list[str]) -> str:
-    """Return a token with these audiences. Raises ApiError."""
     body = {"spec": {"audiences": audiences, "expirationSeconds": TOKEN_LIFETIME_S}}
     request = write_request("create", ObjectRef(_ACCOUNTS, caller.controller, CALLER_ACCOUNT, "token"), body)
-    return decode_response(request, await caller.api.send(request), _TokenRequest).status.token
+    try:
+        token = decode_response(request, await caller.api.send(request), _TokenRequest).status.token
+    except ApiError as error:
+        raise _explain_error(error, caller, user) from error
+    caller.tokens[tuple(rights)] = token, time.monotonic() + TOKEN_LIFETIME_S / 2
+    return token
 
 
 def _is_problem(body: bytes) -> bool:
