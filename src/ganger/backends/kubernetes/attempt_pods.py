@@ -46,9 +46,8 @@ _NO_RIGHT: Final = re.compile(r'^\S+( "[^"]+")? is forbidden: User "[^"]*" canno
 _NO_CLASS: Final = f"is forbidden: no PriorityClass with name {PRIORITY_CLASS} was found"
 EXIT_BAD_CODE: Final = 65
 """Exit code of a launcher that does not run the job's code (docs/reference/launcher-protocol.md)."""
-
-
 _INSTALL: Final = "ganger install --dry-run --image IMAGE | kubectl apply -f -"
+"""Restores the roles and classes of an installation."""
 
 
 class StartRecorder(Protocol):

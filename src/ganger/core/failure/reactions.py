@@ -85,9 +85,8 @@ class Reaction:
     counts: it counts against the retry limit, and the next attempt starts after a pause; needs_retry_max: another
         attempt would end the same way, so there is none unless `retry.max` allows it; may_recur: it may, so there is
         one, and more only if `retry.max` allows them; pauses: it does not count, and the next attempt starts after a
-        pause that is longer each time. A reaction with none of these pauses only from
-        the second consecutive time on. An attempt that saved a new checkpoint neither counts nor pauses, however it
-        ended.
+        pause that is longer each time. A reaction with none of these pauses only from the second consecutive time on.
+        An attempt that saved a new checkpoint neither counts nor pauses, however it ended.
     """
 
     action: Action

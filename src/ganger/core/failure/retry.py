@@ -213,7 +213,7 @@ def ending(failed: Failed) -> Ending:
         return Ending.USER_ERROR
     if failed.cause in ENDINGS:
         return ENDINGS[failed.cause]
-    if failed.signal is None and may_pass(failed):
+    if failed.signal is None and may_pass(failed):  # one that a signal ended is retried more often
         return Ending.UNREACHED
     if attribution.error is None or attribution.blame is Blame.UNKNOWN:
         return Ending.KILLED if failed.signal is not None else Ending.EXITED
