@@ -105,7 +105,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def copies(world: Embedded) -> set[str]:
-    return {path.name for path in world.home.code.iterdir()}
+    return {path.name for path in world.home.code.glob("[!.]*")}
 
 
 def test_unused_copies_of_code_are_removed(world: Embedded, code: Path) -> None:

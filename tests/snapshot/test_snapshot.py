@@ -1,6 +1,7 @@
 """Copies of code: what is copied, what is ignored, what is refused, and that a copy is complete or absent."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ganger.code import code_snapshot as module
-from ganger.code.code_snapshot import checkout, snapshot
+from ganger.code.code_snapshot import CodeSize, checkout, measure, snapshot
 from ganger.errors import RequestError
 
 UNPRIVILEGED_UID = 65534
@@ -124,7 +125,7 @@ def test_the_same_content_has_one_copy(tmp_path: Path) -> None:
     store = tmp_path / "store"
     first = snapshot(make_files(tmp_path / "one", {"a": "x", "b/c": "y"}), store)
     assert snapshot(make_files(tmp_path / "two", {"b/c": "y", "a": "x"}), store) == first
-    assert [path.name for path in store.iterdir()] == [first]
+    assert [path.name for path in store.glob("[!.]*")] == [first]
 
 
 @pytest.mark.parametrize("change", ["content", "name", "mode", "link", "folder"])
@@ -357,4 +358,50 @@ def test_two_copies_of_the_same_code_at_one_time(tmp_path: Path, monkeypatch: py
     exists = Path.exists
     monkeypatch.setattr(Path, "exists", lambda path: path != store / digest and exists(path))
     assert snapshot(source, store) == digest
-    assert [path.name for path in store.iterdir()] == [digest]
+    assert [path.name for path in store.glob("[!.]*")] == [digest]
+
+
+def test_unchanged_files_of_the_next_copy_are_hard_links_of_the_last(tmp_path: Path) -> None:
+    store, code = tmp_path / "store", make_files(tmp_path / "code", {"a.py": "1", "b/data": "x" * 10_000, "c": "old"})
+    first = snapshot(code, store)
+    (code / "a.py").write_text("2")
+    (code / "c").chmod(0o700)
+    second = snapshot(code, store)
+    assert (store / second / "b/data").samefile(store / first / "b/data")
+    assert [(store / first / name).stat().st_nlink for name in ("a.py", "c")] == [1, 1]
+    assert ((store / first / "a.py").read_text(), (store / second / "a.py").read_text()) == ("1", "2")
+
+
+def test_a_job_cannot_change_a_file_that_copies_share(tmp_path: Path) -> None:
+    store, code = tmp_path / "store", make_files(tmp_path / "code", {"a.py": "1", "data": "right"})
+    snapshot(code, store)
+    (code / "a.py").write_text("2")
+    digest = snapshot(code, store)
+    checkout(store, digest, tmp_path / "one")
+    (tmp_path / "one/data").write_text("wrong")
+    checkout(store, digest, tmp_path / "two")
+    assert (tmp_path / "two/data").read_text() == "right"
+
+
+def test_a_file_of_the_same_size_with_other_content_is_copied(tmp_path: Path) -> None:
+    store, code = tmp_path / "store", make_files(tmp_path / "code", {"a.py": "1"})
+    first = snapshot(code, store)
+    status = (code / "a.py").stat()
+    (code / "a.py").write_text("2")
+    os.utime(code / "a.py", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (store / snapshot(code, store) / "a.py").read_text() == "2"
+    assert (store / first / "a.py").read_text() == "1"
+
+
+def test_a_copy_without_its_last_one_is_whole(tmp_path: Path) -> None:
+    store, code = tmp_path / "store", make_files(tmp_path / "code", {"a.py": "1"})
+    first = snapshot(code, store)
+    shutil.rmtree(store / first)
+    assert snapshot(code, store) == first
+    assert (store / first / "a.py").read_text() == "1"
+
+
+def test_the_size_of_a_copy_names_what_is_most_of_it(tmp_path: Path) -> None:
+    code = make_files(tmp_path / "code", {"a.py": "1", "data/big": "x" * 9_000, ".gitignore": "*.pt", "w.pt": "x" * 99})
+    assert measure(code) == CodeSize(3, 9_005, (("data/big", 9_000),))
+    assert measure(make_files(tmp_path / "empty", {"a/": ""})) == CodeSize(0, 0, ())

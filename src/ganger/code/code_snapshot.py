@@ -2,16 +2,23 @@
 
 Ignore files have git's meaning, those of the enclosing repository included. A copy is built under a temporary name and
 renamed: it is complete or absent.
+
+Disk space: a file that the last copy of the same directory has, equal and with the same mode, is a hard link of it.
+That is safe in the store, in which nothing is ever written again. A checkout is written by its job, so its files are no
+hard links: they share blocks with the store until they are written (FICLONE of XFS and Btrfs), or are copied.
 """
 
 import errno
+import fcntl
 import hashlib
+import io
 import os
 import re
 import shlex
 import shutil
 import stat
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +34,8 @@ MAX_BYTES: Final = GIB_BYTES
 MAX_ENTRIES: Final = 100_000
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_FICLONE: Final = 0x40049409
+"""ioctl_ficlone(2): _IOW(0x94, 9, int)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,28 @@ class CodeEntry:
     target: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CodeSize:
+    """What a copy of a directory would have; `heaviest`: up to three paths that are most of it, with their bytes."""
+
+    files: int
+    size_bytes: int
+    heaviest: tuple[tuple[str, int], ...]
+
+
+def measure(directory: Path) -> CodeSize:
+    """Return what `snapshot` would copy. Raise RequestError as it does, before anything is copied."""
+    _, entries = _list_directory(directory)
+    sizes = {entry.path: entry.size_bytes for entry in entries if not entry.path.endswith("/")}
+    return CodeSize(len(sizes), sum(sizes.values()), tuple(_heaviest(sizes)))
+
+
+def ignore_hint(directory: Path, paths: Sequence[str]) -> str:
+    """Return the command that leaves paths below a directory out of its copies."""
+    lines = " ".join(shlex.quote(f"/{_printable(path)}") for path in paths)
+    return f"leave them out; type: printf '%s\\n' {lines} >> {shlex.quote(str(directory / '.gangerignore'))}"
+
+
 def snapshot(directory: Path, store: Path) -> str:
     """Store a copy of `directory` unless an equal one exists; return its name, a hash of its content.
 
@@ -56,20 +87,32 @@ def snapshot(directory: Path, store: Path) -> str:
             f"{directory} contains ganger's own files ({store})",
             next="name a directory below it in code:",
         )
-    with _reading(root):
-        rules = rules_above(root)
-    return _store_copy(root, rules, store)
+    _, entries = _list_directory(directory)
+    last = store / f".last-{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}"
+    digest = _publish(entries, root, store, lambda digest: store / digest, last=last)
+    with _writing(store):
+        new = store / f"{last.name}.{os.getpid()}.{threading.get_ident()}"
+        new.symlink_to(digest)
+        new.replace(last)
+    return digest
 
 
 def snapshot_whole(directory: Path, store: Path) -> str:
     """Store a copy of all that is in `directory`, ignored or not."""
-    return _store_copy(Path(os.path.realpath(directory)), None, store)
-
-
-def _store_copy(root: Path, rules: IgnoreRules | None, store: Path) -> str:
-    entries = _list_entries(root, rules)
+    root = Path(os.path.realpath(directory))
+    entries = _list_entries(root, None)
     _check_size(root, entries)
     return _publish(entries, root, store, lambda digest: store / digest)
+
+
+def _list_directory(directory: Path) -> tuple[Path, list[CodeEntry]]:
+    """Return the real path of a directory, and what a copy of it has: checked, without what is ignored."""
+    root = Path(os.path.realpath(directory))
+    with _reading(root):
+        rules = rules_above(root)
+    entries = _list_entries(root, rules)
+    _check_size(root, entries)
+    return root, entries
 
 
 def has_snapshot(store: Path, digest: str) -> bool:
@@ -98,7 +141,7 @@ def checkout(store: Path, digest: str, target: Path) -> None:
             )
         return target
 
-    _publish(_list_entries(source, None), source, target.parent, checked_target)
+    _publish(_list_entries(source, None), source, target.parent, checked_target, from_store=True)
 
 
 def _list_entries(root: Path, rules: IgnoreRules | None) -> list[CodeEntry]:
@@ -128,7 +171,7 @@ def _list_entries(root: Path, rules: IgnoreRules | None) -> list[CodeEntry]:
         raise RequestError(
             "code_link_outside",
             f"{root}: links that point outside it cannot be copied: {shown}",
-            next=_ignore_hint(root, sorted(outside)[:5]) + ", and use absolute paths in the job",
+            next=ignore_hint(root, sorted(outside)[:5]) + ", and use absolute paths in the job",
         )
     return sorted(entries, key=lambda entry: entry.path)
 
@@ -173,12 +216,12 @@ def _check_size(root: Path, entries: Sequence[CodeEntry]) -> None:
     else:
         return
     raise RequestError(
-        "code_too_large", f"{root} {summary} {shown}", next=_ignore_hint(root, [path for path, _ in heavy])
+        "code_too_large", f"{root} {summary} {shown}", next=ignore_hint(root, [path for path, _ in heavy])
     )
 
 
 def _heaviest(weights: dict[str, int]) -> list[tuple[str, int]]:
-    """Return the three heaviest things to leave out.
+    """Return the three heaviest things to leave out, each at least a hundredth of all.
 
     A folder with nearly all of its weight in one thing below it is replaced by that thing.
     """
@@ -191,30 +234,36 @@ def _heaviest(weights: dict[str, int]) -> list[tuple[str, int]]:
             below[prefix] += weight
             inside.setdefault("/".join(parts[:depth]), set()).add(prefix)
     heavy = []
-    for path in sorted(inside[""], key=lambda path: (-below[path], path))[:3]:
+    for path in sorted(inside.get("", ()), key=lambda path: (-below[path], path))[:3]:
         while largest := max(sorted(inside.get(path, ())), key=below.__getitem__, default=None):
             if below[largest] * 10 < below[path] * 9:
                 break
             path = largest  # noqa: PLW2901 - one step down
-        heavy.append((path, below[path]))
+        if below[path] * 100 >= sum(weights.values()):
+            heavy.append((path, below[path]))
     return heavy
 
 
-def _ignore_hint(root: Path, paths: Sequence[str]) -> str:
-    lines = " ".join(shlex.quote(f"/{_printable(path)}") for path in paths)
-    return f"leave them out; type: printf '%s\\n' {lines} >> {shlex.quote(str(root / '.gangerignore'))}"
-
-
-def _publish(entries: Sequence[CodeEntry], source: Path, parent: Path, name: Callable[[str], Path]) -> str:
+def _publish(
+    entries: Sequence[CodeEntry],
+    source: Path,
+    parent: Path,
+    name: Callable[[str], Path],
+    *,
+    last: Path | None = None,
+    from_store: bool = False,
+) -> str:
     """Copy into `parent`, then rename to the path that `name` returns for the hash of the copy; return the hash.
 
     That path may exist already: it is an equal copy.
+    last: a copy in the store of which equal files become hard links.
+    from_store: the source is never written, so blocks can be shared with it.
     """
     with _writing(parent):
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".copy-", dir=parent))
     try:
-        digest = _copy_all(entries, source, temporary)
+        digest = _copy_all(entries, source, temporary, last, from_store=from_store)
         target = name(digest)
         with _writing(parent):
             try:
@@ -228,17 +277,19 @@ def _publish(entries: Sequence[CodeEntry], source: Path, parent: Path, name: Cal
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _copy_all(entries: Sequence[CodeEntry], source: Path, target: Path) -> str:
+def _copy_all(entries: Sequence[CodeEntry], source: Path, target: Path, last: Path | None, *, from_store: bool) -> str:
     """Copy everything, and hash what was copied: paths, modes, links and contents."""
     digest = hashlib.sha256(b"ganger snapshot 1")
     for entry in entries:
-        content = _copy(entry, source / entry.path, target / entry.path)
+        content = _copy(
+            entry, source / entry.path, target / entry.path, last and last / entry.path, from_store=from_store
+        )
         for part in (os.fsencode(entry.path), b"%o" % entry.mode, content):
             digest.update(len(part).to_bytes(8, "big") + part)
     return digest.hexdigest()
 
 
-def _copy(entry: CodeEntry, source: Path, target: Path) -> bytes:
+def _copy(entry: CodeEntry, source: Path, target: Path, last: Path | None, *, from_store: bool) -> bytes:
     """Copy one entry; return its content for the hash: a file's digest, a link's target."""
     with _writing(target.parent):
         if entry.path.endswith("/"):
@@ -248,25 +299,65 @@ def _copy(entry: CodeEntry, source: Path, target: Path) -> bytes:
         if entry.target is not None:
             target.symlink_to(entry.target)
             return os.fsencode(entry.target)
-    # A file that is growing is copied up to the length it had when it was listed.
-    digest, remaining_bytes = hashlib.sha256(), entry.size_bytes
     with _reading(source):
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with (
-        os.fdopen(descriptor, "rb", buffering=0) as input_file,
-        _writing(target.parent),
-        target.open("xb") as output_file,
-    ):
-        while remaining_bytes > 0:
-            with _reading(source):
-                chunk = input_file.read(min(remaining_bytes, MIB_BYTES))
-            if not chunk:
-                break
-            digest.update(chunk)
-            output_file.write(chunk)
-            remaining_bytes -= len(chunk)
-        target.chmod(entry.mode)
+    with os.fdopen(descriptor, "rb", buffering=0) as input_file:
+        if last is not None and (linked_digest := _link_if_equal(entry, input_file, last, target)):
+            return linked_digest
+        with _writing(target.parent), target.open("xb") as output_file:
+            shares_blocks = from_store and _clone_blocks(input_file, output_file)
+            digest = hashlib.sha256()
+            for chunk in _chunks(entry, input_file):
+                digest.update(chunk)
+                if not shares_blocks:
+                    output_file.write(chunk)
+            target.chmod(entry.mode)
     return digest.digest()
+
+
+def _chunks(entry: CodeEntry, file: io.FileIO) -> Iterator[bytes]:
+    """Yield the content of a file; one that is growing up to the length that it had when it was listed."""
+    file.seek(0)
+    remaining_bytes = entry.size_bytes
+    while remaining_bytes > 0:
+        with _reading(Path(str(file.name))):
+            chunk = file.read(min(remaining_bytes, MIB_BYTES))
+        if not chunk:
+            return
+        yield chunk
+        remaining_bytes -= len(chunk)
+
+
+def _link_if_equal(entry: CodeEntry, source: io.FileIO, last: Path, target: Path) -> bytes | None:
+    """Make `target` a hard link of the file `last` if that is equal to the source; return its digest, else None.
+
+    Contents are compared and not times: a link is right whatever happened to either file.
+    """
+    try:
+        with last.open("rb", buffering=0) as last_file:
+            status = os.fstat(last_file.fileno())
+            if status.st_size != entry.size_bytes or stat.S_IMODE(status.st_mode) != entry.mode:
+                return None
+            digest = hashlib.sha256()
+            for chunk in _chunks(entry, source):
+                if last_file.read(len(chunk)) != chunk:
+                    return None
+                digest.update(chunk)
+            if last_file.read(1):  # the source was cut since it was listed
+                return None
+            os.link(last, target)
+    except OSError:  # no last copy, a retention that removed it, a file system without links: copied
+        return None
+    return digest.digest()
+
+
+def _clone_blocks(source: io.FileIO, target: io.BufferedWriter) -> bool:
+    """Make `target` share the blocks of `source`; return False on a file system that cannot."""
+    try:
+        fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

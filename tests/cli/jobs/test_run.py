@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import pytest
 
+from ganger.cli.jobs import run_submit_wait
 from ganger.model.views.service_views import AttemptView
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line
@@ -294,3 +295,30 @@ def test_a_stream_that_ends_early_is_reopened(shell: Shell, world: World) -> Non
     with meanwhile(events):
         result = shell("run", "train.py")
     assert result.out == "one\ntwo\nthree\n"
+
+
+def test_a_copy_of_code_is_announced_before_it_is_made(
+    shell: Shell, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_submit_wait, "LARGE_CODE_BYTES", 1_000)
+    (code := tmp_path / "code").mkdir()
+    (code / "train.py").write_text("pass\n")
+    world.submitted = job()
+    assert shell("submit", "--code", str(code), "train.py").err.startswith(f"code   copies 1 file (5B) of {code}\nPlan")
+    (code / "data").mkdir()
+    (code / "data/shard").write_text("x" * 10_000)
+    announced, most, hint, *_ = shell("submit", "--code", str(code), "train.py").err.splitlines()
+    assert announced == f"code   copies 2 files (9.8KiB) of {code}"
+    assert most.endswith("most of it: data/shard (9.8KiB)")
+    assert hint.endswith(f"type: printf '%s\\n' /data/shard >> {code}/.gangerignore")
+
+
+def test_code_that_is_too_large_is_refused_before_it_is_sent(shell: Shell, world: World, tmp_path: Path) -> None:
+    (code := tmp_path / "code").mkdir()
+    with (code / "model.bin").open("wb") as file:
+        file.truncate(2**30 + 1)
+    for flags in ((), ("--dry-run",)):
+        result = shell("submit", *flags, "--code", str(code), "train.py")
+        assert result.code == 2
+        assert f"error: {code} has 1Gi of files, and at most 1Gi are copied; the largest: model.bin (1Gi)" in result.err
+    assert [method for method, _, _ in world.requests if method == "POST"] == []

@@ -3,7 +3,8 @@
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -21,13 +22,18 @@ from ganger.cli.options import (
 )
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import WAITING, dry_run_start_text, plan_lines, start_text, summary_lines
+from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import current_time_ms, say, shell_quote, show, show_json
 from ganger.client import Client, open_client
+from ganger.client.code_directories import code_directories
 from ganger.model.job import ENDED
-from ganger.model.units import parse_duration_ms
+from ganger.model.units import MIB_BYTES, format_bytes, parse_duration_ms
 
 if TYPE_CHECKING:
     from ganger.cli.output.follower import Follower
+
+LARGE_CODE_BYTES: Final = 100 * MIB_BYTES
+"""From this size on the plan says what is most of a copy of code: sources alone are rarely 10 MiB."""
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -51,6 +57,7 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
         raise Problem("run prints the job's own output: -o json requires --dry-run", next="ganger submit -o json ...")
     request = build_request(flags, command)
     client = connect()
+    print_code_sizes(request)
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
     if has_several_jobs(request):
@@ -70,6 +77,7 @@ def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags
     """
     request = build_request(flags, command)
     client = connect()
+    print_code_sizes(request)
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
     if has_several_jobs(request):
@@ -154,6 +162,26 @@ def connect() -> Client:
     target = click.get_current_context().find_root().obj or {}
     cluster = {name: target.get(name) for name in ("context", "namespace")}
     return open_client(settings.home(os.environ), settings.server(os.environ), **cluster).connect()
+
+
+def print_code_sizes(request: Record) -> None:
+    """Print how much each directory of `code:` copies, before it is copied. Problem: it may not be copied."""
+    for code in sorted(code_directories(request)):
+        from ganger.code.code_snapshot import ignore_hint, measure
+        from ganger.errors import RequestError
+
+        directory = Path(request["directory"]) / Path(code).expanduser()
+        if not directory.is_dir():
+            continue  # the server names it with its place in the job file
+        try:
+            size = measure(directory)
+        except RequestError as error:
+            raise Problem(error.detail, error.next) from None
+        say(f"code   copies {count(size.files, 'file')} ({format_bytes(size.size_bytes)}B) of {directory}", dim=True)
+        if size.size_bytes >= LARGE_CODE_BYTES:
+            heavy = ", ".join(f"{path} ({format_bytes(size_bytes)}B)" for path, size_bytes in size.heaviest)
+            say(f"       each job gets a copy of its own; most of it: {heavy}", dim=True)
+            say(f"       {ignore_hint(directory, [size.heaviest[0][0]])}", dim=True)
 
 
 def submit_interruptibly(client: Client, submit: Callable[[Record], T], request: Record) -> T:

@@ -3,13 +3,11 @@
 The server gets neither the caller's directory nor the caller's environment: the paths in both are of this machine.
 """
 
-import re
 import tempfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from ganger.client.client_errors import USAGE, NotFound, client_error
+from ganger.client.code_directories import code_directories
 from ganger.client.local.follow_requests import Link, Record, at_once
 from ganger.client.local.http import SUBMIT_S, Request
 from ganger.code.code_snapshot import snapshot
@@ -22,7 +20,9 @@ def send_code(link: Link, request: Record) -> Record:
 
     Raise ClientError if a directory does not exist, cannot be read, or is too large.
     """
-    codes = {code: _sent(link, Path(request["directory"]) / Path(code).expanduser()) for code in _directories(request)}
+    codes = {
+        code: _sent(link, Path(request["directory"]) / Path(code).expanduser()) for code in code_directories(request)
+    }
     return {name: value for name, value in request.items() if name not in ("directory", "environment")} | (
         {"codes": codes} if codes else {}
     )
@@ -52,29 +52,3 @@ def _has(link: Link, target: str) -> bool:
     except NotFound:
         return False
     return True
-
-
-def _directories(request: Mapping[str, Any]) -> set[str]:
-    """Return the directories that a request names as code: those of overrides, or else of every document."""
-    overriding = (request.get("overrides") or {}).get("code")
-    if overriding is not None:
-        codes = [overriding]
-    elif request.get("spec_text") is not None:
-        codes = [document.get("code") for document in _documents(request["spec_text"])]
-    else:
-        codes = [(request.get("spec") or {}).get("code")]
-    return {code for code in codes if isinstance(code, str)}
-
-
-def _documents(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the documents of a job file; none of an invalid one, which the server reports."""
-    if not re.search(r"\bcode\b", text):
-        return
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        documents = list(YAML(typ="safe", pure=True).load_all(text))
-    except (YAMLError, ValueError, TypeError, OverflowError, RecursionError):
-        return
-    yield from (document for document in documents if isinstance(document, Mapping))

@@ -146,6 +146,9 @@ class Retention:
                 _remove(path)
                 total -= sizes.get(path, 0)
                 removed.copies += 1
+        for link in self.home.code.glob(".last-*"):
+            if not link.exists():  # the last copy of a directory was removed
+                link.unlink(missing_ok=True)
 
     def _remove_repositories(self, now_ms: int, removed: RemovedCounts) -> None:
         """Remove old repositories. A repository is a cache: it is fetched again when a job names it."""
@@ -212,12 +215,13 @@ def remove_unfinished(home: Home) -> None:
 
 
 def tree_bytes(path: Path) -> int:
-    """Return the total size of the files below a directory."""
+    """Return the total size of the files below a directory; copies of code that are hard links share one file's."""
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:
             with suppress(OSError):  # it was removed in the meantime
-                total += (Path(folder) / name).lstat().st_size
+                status = (Path(folder) / name).lstat()
+                total += status.st_size // status.st_nlink
     return total
 
 
