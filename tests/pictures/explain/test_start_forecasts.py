@@ -13,7 +13,7 @@ from tests.pictures.film import Film
 
 BUSY = "n1:AA n2:AA A,time=1h"
 UNPREDICTABLE = (
-    "a job that runs or is ahead of it has no time limit, and too few jobs of its user have ended to predict one"
+    "a job that runs or is ahead of it has no time limit, and too few jobs of that job's user have ended to predict it"
 )
 
 
@@ -69,6 +69,16 @@ CASES = {
     "after maintenance": Case("n1:AA n2:.. A,time=9h", "maintain n2 0h 2h; C:1x2,time=1h", 120, "limits", ()),
     "after a second window that is too near": Case(
         "n1:AA n2:.. A,time=9h", "maintain n2 0h 2h; maintain n2 3h 1h; C:1x2,time=2h", 240, "limits", ()
+    ),
+    "after maintenance, before which a prediction alone lets nothing start": Case(
+        "n1:.. n2:..", "took 2x2 30m 30m 30m 30m 30m; maintain n1 4h 1h; C:2x2", 300, "limits", ()
+    ),
+    "before maintenance that its limit ends in time for, as one without a limit may not": Case(
+        "n1:.. n2:..",
+        "took 2x2 10m 10m 10m 10m 10m; A:1x2,time=1h; maintain n2 4h 1h; B:2x2 C:2x2,time=2h",
+        60,
+        "limits",
+        ("A has to end first",),
     ),
     "at the limit of a user": Case(
         "n1:A. n2:.. A,time=1h,q=q",

@@ -113,7 +113,8 @@ def _unknown_start(state: State, gang: Gang, policy: Policy) -> str:
         return "no nodes in service could hold it, even if idle"
     if policy.ORDERS_RUNNING:
         return f"order {policy.NAME} preempts running jobs"
-    return "a job that runs or is ahead of it has no time limit, and too few jobs of its user have ended to predict one"
+    unpredicted = "a job that runs or is ahead of it has no time limit"
+    return f"{unpredicted}, and too few jobs of that job's user have ended to predict it"
 
 
 def _dependency_lines(state: State, gang: Gang, forecast: GangForecast) -> Iterator[str]:

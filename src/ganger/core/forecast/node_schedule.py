@@ -249,11 +249,15 @@ class NodeSchedule:
 
     # -- starts --------------------------------------------------------------------------------------------------------
 
-    def find_nodes(self, gang: int, need: PartNeed, end_ms: int) -> Ints | None:
-        """Return nodes for a part of a gang that ends at a time and delays no reservation of another, or None."""
+    def find_nodes(self, gang: int, need: PartNeed, end_ms: int, allowed_until_ms: int) -> Ints | None:
+        """Return nodes for a part of a gang that ends at a time and delays no reservation of another, or None.
+
+        allowed_until_ms: until when it may stay. It is placed on no node that goes into maintenance before, since the
+        scheduler lets maintenance wait for time limits and not for predictions.
+        """
         found = np.flatnonzero(self._can[need.kind])
         if self._windows:
-            found = found[self._open_until_ms[found] >= end_ms]
+            found = found[self._open_until_ms[found] >= allowed_until_ms]
         kept = (self._reserved.from_ms[found] < end_ms) & (self._reserved.by[found] != gang)
         if kept.any():
             spare = (self._reserved.spare[:, found] >= self._needs[need.kind][:, None]).all(axis=0)
@@ -285,10 +289,13 @@ class NodeSchedule:
 
     # -- reservations --------------------------------------------------------------------------------------------------
 
-    def reserve(self, gang: int, need: PartNeed, run_ms: int) -> bool:
-        """Reserve the nodes on which a part of a gang can start first; return whether it ever can."""
+    def reserve(self, gang: int, need: PartNeed, stays_ms: int) -> bool:
+        """Reserve the nodes on which a part of a gang can start first; return whether it ever can.
+
+        stays_ms: for how long it may stay at most, as in `find_nodes`.
+        """
         first_ms = self._first_fit_ms(need)
-        is_over = (self._open_until_ms < NEVER_MS) & (first_ms > self._open_until_ms - run_ms)
+        is_over = (self._open_until_ms < NEVER_MS) & (first_ms > self._open_until_ms - stays_ms)
         first_ms[(self._reserved.by != NONE) | is_over] = NEVER_MS
         start_ms = int(np.sort(first_ms)[need.nodes - 1]) if need.nodes <= len(first_ms) else NEVER_MS
         if start_ms >= NEVER_MS:

@@ -27,6 +27,7 @@ class _Columns:
     Attributes:
         kind, nodes: What the first part needs.
         run_ms: For how long each runs.
+        stays_ms: For how long each may stay at most, NEVER_MS without a limit: what maintenance is compared with.
         since_ms: From when on each may start.
         queue: The number of its queue.
         large_ms: From when on each may have a reservation as a large gang.
@@ -37,6 +38,7 @@ class _Columns:
     kind: Ints
     nodes: Ints
     run_ms: Ints
+    stays_ms: Ints
     since_ms: Ints
     queue: Ints
     large_ms: Ints
@@ -68,6 +70,7 @@ class QueueSimulation:
             kind=np.array([parts[0].kind for parts in self._parts], dtype=np.int64),
             nodes=np.array([parts[0].nodes for parts in self._parts], dtype=np.int64),
             run_ms=np.array([self._run_ms(gang) for gang in order], dtype=np.int64),
+            stays_ms=np.array([start_request(gang).at_least.stays_ms for gang in order], dtype=np.int64),
             since_ms=np.array([max(now_ms, gang.retries.not_before_ms) for gang in order], dtype=np.int64),
             queue=np.array([queues.setdefault(gang.queue, len(queues)) for gang in order], dtype=np.int64),
             large_ms=np.array([self._large_ms(gang) for gang in order], dtype=np.int64),
@@ -143,9 +146,10 @@ class QueueSimulation:
                 if self._reserve(index):
                     wants = self._may_reserve() & tries
                 else:
-                    wants[self._alike(index)] = False
+                    wants[self._alike(index) & (gangs.stays_ms >= gangs.stays_ms[index])] = False
             elif not gangs.is_reserved[index]:
                 alike = self._alike(index) & (gangs.run_ms >= gangs.run_ms[index])
+                alike &= gangs.stays_ms >= gangs.stays_ms[index]
                 tries[alike & ~gangs.is_reserved & ~wants] = False
 
     def _alike(self, index: int) -> Bools:
@@ -160,12 +164,13 @@ class QueueSimulation:
 
     def _start(self, index: int) -> bool:
         """Start a gang if there is room for it; return whether it did."""
-        nodes, run_ms = self._nodes, int(self._gangs.run_ms[index])
-        end_ms = NEVER_MS if run_ms >= NEVER_MS else nodes.now_ms + run_ms
+        nodes, run_ms, stays_ms = self._nodes, int(self._gangs.run_ms[index]), int(self._gangs.stays_ms[index])
+        end_ms = min(NEVER_MS, nodes.now_ms + run_ms)
+        allowed_until_ms = min(NEVER_MS, nodes.now_ms + stays_ms)
         placed: list[Ints] = []
         for part in self._parts[index]:
             # Parts are placed one by one: seldom do two of them compete for the last nodes.
-            found = nodes.find_nodes(index, part, end_ms)
+            found = nodes.find_nodes(index, part, end_ms, allowed_until_ms)
             if found is None:
                 return False
             placed.append(found)
@@ -254,7 +259,7 @@ class QueueSimulation:
         return may_reserve
 
     def _reserve(self, index: int) -> bool:
-        if not self._nodes.reserve(index, self._parts[index][0], int(self._gangs.run_ms[index])):
+        if not self._nodes.reserve(index, self._parts[index][0], int(self._gangs.stays_ms[index])):
             return False
         self._count_reservation(index)
         return True
