@@ -75,6 +75,10 @@ def test_a_restart_resets_the_rate() -> None:
         ({"state": "requeueing", "checkpoint_step": 0}, "restarting from step 0"),
         ({"state": "requeueing"}, UNOBSERVED),
         ({"state": "requeueing", "attempts": (replace(ATTEMPT, observed=True),)}, "restarting from the beginning"),
+        (
+            {"state": "requeueing", "attempts": (replace(ATTEMPT, started_ms=None),)},
+            "restarting: none of its processes had begun",
+        ),
         ({"state": "failing", "checkpoint_step": 40}, None),
         ({"state": "failed"}, None),
         ({"state": "stopping"}, None),

@@ -369,6 +369,8 @@ def test_a_signal_from_outside_is_no_exception(tmp_path: Path, code: int, is_rea
         (["Error: no such option", "Try 'train --help'.", ""], 0),
         (["FATAL Flags parsing error:", "  Unknown command line flag 'x'", "Pass --help to see help."], 1),
         (["step 1", "step 2"], 1),
+        (["step 13", "ganger: nothing was saved at step 13, an error on this rank"], 0),
+        (["ganger: a report was dropped"], 0),
         (["╭─ Error ─────╮", "│ No such option: --lr │", "╰──────────────╯"], 1),
     ],
 )

@@ -87,6 +87,26 @@ def test_an_attempt_on_a_lost_node_ends_with_the_next_or_with_the_job() -> None:
     assert attempts_of(lost, ended_ms=90)[1] == (2, None, 90, "failed", None)
 
 
+def test_an_attempt_names_the_node_that_was_lost() -> None:
+    vanished, stopped = JobHistory("a"), JobHistory("a")
+    vanished.add(
+        [Stamped(n, n, event) for n, event in enumerate([decided(start(1, "n1")), e.Started(nodes=("n1",), **ids(1))])]
+    )
+    stop = Stop(gang="a", generation=1, cause=Cause.NODE_LOST, node="n2")
+    stopped.add(
+        [
+            Stamped(n, n, event)
+            for n, event in enumerate(
+                [decided(start(1, "n1", "n2")), decided(stop), e.Cleared(nodes=("n1",), **ids(1))]
+            )
+        ]
+    )
+    for history, node in ((vanished, "n1"), (stopped, "n2")):
+        (attempt,) = history.attempts(90)
+        assert (attempt.outcome, attempt.sentence) == ("failed", f"its node {node} was lost")
+        assert (attempt.blame, attempt.failure_class) == ("infrastructure", "node_lost")
+
+
 def test_an_attempt_that_left_its_nodes_without_a_report_has_failed() -> None:
     begun = [decided(start(1, "n1")), e.Started(nodes=("n1",), **ids(1)), e.Cleared(nodes=("n1",), **ids(1))]
     assert attempts_of(begun) == [(1, 20, 30, "failed", None)]

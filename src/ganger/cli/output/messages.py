@@ -259,9 +259,10 @@ def failed_attempt_message(event: Record, job: Record) -> str | None:
         return None
     else:
         step = job["checkpoint_step"]
-    failed_on = next(
-        (attempt["resumed_step"] for attempt in job["attempts"] if attempt["generation"] == after - 1), None
-    )
+    failed = next((attempt for attempt in job["attempts"] if attempt["generation"] == after - 1), None)
+    if failed is not None and failed["started_ms"] is None:
+        return f"{event['sentence']}; restarting: none of its processes had begun"
+    failed_on = failed["resumed_step"] if failed is not None else None
     if step is not None and failed_on is not None and step < failed_on:
         return f"{event['sentence']}; failed on the checkpoint of step {failed_on}, trying the one of step {step}"
     if step is None and not any(attempt["observed"] for attempt in job["attempts"]):

@@ -134,6 +134,8 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
             if cause in (Cause.DRAINED, Cause.NODE_PREEMPTED, Cause.EVICTED):
                 vacates = gang.attempt.vacates or next((node for node in gang.nodes if node in closed), "")
                 stop = replace(stop, node=vacates, shares=_goes_on_without(state, gang, vacates))
+            if cause is Cause.NODE_LOST and gang.attempt.failure is not None:
+                stop = replace(stop, node=gang.attempt.failure.node)
             yield stop
 
 

@@ -167,7 +167,11 @@ def stop_text(stop: Stop) -> str:
         return f"its nodes were lent by {stop.preemptor}, {why}"
     if stop.rule is not None:
         return f"it was preempted for {stop.preemptor}, {PREEMPTION_RULES[stop.rule]}"
-    return CAUSES[stop.cause].replace("its node", f"its node {stop.node}") if stop.node else CAUSES[stop.cause]
+    if not stop.node:
+        return CAUSES[stop.cause]
+    if stop.cause is Cause.NODE_LOST:
+        return f"its node {stop.node} was lost"
+    return CAUSES[stop.cause].replace("its node", f"its node {stop.node}")
 
 
 def failure_text(event: e.Failed) -> str:

@@ -44,20 +44,12 @@ from ganger.model.watch.watch_event import Anomaly
 
 MAX_HISTORIES: Final = 256
 _DECIDED_STOPS: Final = (
+    *FINISHES_IN_NOTICE,
     Cause.USER,
-    Cause.TIME_LIMIT,
     Cause.QUEUE_TIME,
-    Cause.PREEMPTED,
-    Cause.SUSPENDED,
-    Cause.DRAINED,
-    Cause.NODE_PREEMPTED,
-    Cause.EVICTED,
-    Cause.RESIZED,
-    Cause.MOVED,
     Cause.ROLLED_BACK,
     Cause.DIVERGED,
     Cause.STALLED,
-    Cause.IDLE_SUSPEND,
     Cause.IDLE_STOP,
 )
 """Causes of a stop that was decided, rather than of a failure."""
@@ -142,6 +134,8 @@ class _Attempt:
     def stop(self, stop: Stop) -> None:
         """Note that the scheduler decided to stop the attempt."""
         self.stop_cause = stop.cause
+        if stop.cause is Cause.NODE_LOST and self.outcome == "running":
+            self.blame, self.failure_class = Blame.INFRASTRUCTURE.value, "node_lost"
         self.settle("stopped" if stop.cause in _DECIDED_STOPS else "failed", stop_text(stop))
 
     def settle(self, outcome: str, sentence: str) -> None:
@@ -155,13 +149,14 @@ class _Attempt:
         over_ms: the latest time of its end; a lost node never reported that it was cleared.
         """
         vanished = self.outcome == "running" and self.ended_ms is None and over_ms is not None
+        lost_text = f"its node {self.remaining[0]} was lost" if len(self.remaining) == 1 else CAUSES[Cause.NODE_LOST]
         return AttemptView(
             generation=self.start.generation,
             started_ms=self.started_ms,
             ended_ms=over_ms if self.ended_ms is None else self.ended_ms,
             outcome="failed" if vanished else self.outcome,
             nodes=self.start.nodes,
-            sentence=CAUSES[Cause.NODE_LOST] if vanished else self.sentence + self._killed_text(),
+            sentence=lost_text if vanished else self.sentence + self._killed_text(),
             resumed_step=self.resumed_step,
             resumed_job=self.resumed_job,
             blame=Blame.INFRASTRUCTURE.value if vanished else self.blame if self.outcome == "failed" else "",

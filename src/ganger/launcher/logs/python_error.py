@@ -118,8 +118,12 @@ def find_error(lines: list[tuple[int, str]], directory: str) -> dict[str, Any] |
 
 
 def most_telling_line(tail: list[str]) -> str:
-    """Return the most informative of a rank's last lines: the last that mentions an error, else the last one."""
+    """Return the most informative of a rank's last lines: the last that mentions an error, else the last one.
+
+    Warnings of ganger.train count only where the program wrote nothing itself: they are no reason why it ended.
+    """
     lines = [text for text in (_BOX.sub("", line) for line in tail) if _LETTER.search(text)]
+    lines = [line for line in lines if not line.startswith("ganger: ")] or lines
     errors = [line for line in lines if _ERROR_WORDS.search(line)]
     return (errors or lines or [""])[-1][:MESSAGE_CHARACTERS]
 
