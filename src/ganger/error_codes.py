@@ -1,8 +1,9 @@
 """The codes of every problem that a client can show: one table, for the documents and for programs.
 
 A code is stable: programs compare it, users read the sentence that comes with it. Statuses are HTTP's: 409 means that
-the request was valid and cannot be carried out in the present state, other 4xx that the request itself was not what the
-interface accepts. tests/service/test_codes.py compares the table with every place that raises a code.
+the request was understood and is refused, by the present state or for an error in what it submits, other 4xx that the
+request itself was not what the interface accepts. tests/service/test_codes.py compares the table with every place that
+raises a code.
 """
 
 from dataclasses import dataclass

@@ -52,7 +52,8 @@ class CommandResult:
     def refuses(self, code: int, says: str, next: str) -> None:
         """Check that the error has the message and the next command, and the documented exit code."""
         assert (self.code, self.out) == (code, ""), self
-        error, *_, remedy = self.err.splitlines()
+        lines = self.err.splitlines()
+        error, *_, remedy = lines[lines[0].startswith("code   copies ") :]
         assert error.startswith("error: "), self
         assert says in self.err, self
         assert remedy.startswith("  next: "), self

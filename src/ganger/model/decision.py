@@ -225,7 +225,7 @@ class Stop:
 
     Attributes:
         notice_ms: Time to save its work; 0: at once.
-        node: The node that is drained, preempted or lost, or in whose place a spare is taken back; empty: another cause.
+        node: The node that is drained, preempted or lost, or in whose place a spare is taken back; else empty.
         preemptor: The gang that it is preempted for; empty: another cause.
         rule: The rule of the preemption.
         unsaved_ms: The work since its newest checkpoint when it was decided; lost unless it is saved in the notice.

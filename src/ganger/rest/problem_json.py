@@ -72,6 +72,13 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
 
 def _sentence(fault: Any) -> str:
     """Return a fault of a request as text: `body.directory: field required`."""
+    match fault["type"]:
+        case "json_invalid":
+            return f"the body is not JSON: {fault['ctx']['error']} at byte {fault['loc'][-1]}"
+        case "model_attributes_type" | "dataclass_type" if fault["loc"] == ("body",):
+            return "the body is not a JSON object, or Content-Type does not say application/json"
+        case "string_pattern_mismatch" if fault["loc"][-1] == "labels":
+            return f"{fault['input']!r} is no label selector: write KEY=VALUE or KEY!=VALUE, several with commas"
     location = ".".join(str(part) for part in fault["loc"])
     return f"{location}: {fault['msg'][:1].lower()}{fault['msg'][1:]}"
 

@@ -19,8 +19,10 @@ OTHER_NAMES: Final = {
     "use_spot": "placement: {tolerations: [spot]}",
     "file_mounts": "volumes",
     "job_recovery": "retry",
+    "nproc": "nproc_per_node",
+    "command": "run",
 }
-"""Keys of SkyPilot's task files that no key here resembles -> what to write."""
+"""Keys of SkyPilot's task files and of others that no key here resembles enough -> what to write."""
 _KEY: Final = "[key]"
 """The end of pydantic's location when the key itself is wrong."""
 

@@ -41,7 +41,9 @@ _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _NOTHING: Final = re.compile(r"(---)?([ \t\r\n]*(#[^\n]*|\.\.\.)?(\n|$))*")
 _HINTS: Final = {
     r"found character '\t'": "a tab: YAML is indented with spaces",
-    "mapping values are not allowed": "a second ':' on the line: put text that contains ': ' in quotes",
+    "mapping values are not allowed": (
+        "a ':' after a value: put text that contains ': ' in quotes, or begin the key below the one before it"
+    ),
     "but found another document": "a second document: `ganger submit -f FILE` takes a file of several jobs",
     "found undefined alias": "an alias of nothing: put text that begins with '*' in quotes",
     "found character '%'": "text that begins with '%': put it in quotes",

@@ -25,7 +25,7 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
     "cause": ("rank_failed, start_failed, port_busy, launcher_lost or node_lost", "node_lost"),
     "code": ("the path of a directory, or a mapping that names a repository", "."),
     "command": (
-        "a shell command line, or a list of arguments that is run without a shell",
+        "a command line of /bin/sh (bash: `[bash, -c, ...]`), or a list of arguments that is run without a shell",
         "python train.py --lr 3e-4",
     ),
     "cpu": ("a number of CPUs: 4, 0.5 or 500m", "4"),

@@ -171,7 +171,7 @@ def print_code_sizes(request: Record) -> None:
         from ganger.errors import RequestError
 
         directory = Path(request["directory"]) / Path(code).expanduser()
-        if not directory.is_dir():
+        if not directory.is_dir() or not os.access(directory, os.R_OK | os.X_OK):
             continue  # the server names it with its place in the job file
         try:
             size = measure(directory)
