@@ -121,7 +121,7 @@ def test_logs_that_went_with_their_pods_are_no_empty_answer(system: ServedContro
     spec = {"user": "ada", "run": "true", "suspend": True}
     named = {"metadata": {"name": "cleaned", "namespace": "default"}, "spec": spec, "status": ended}
     system.does(lambda: system.api.put({"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", **named}))
-    for arguments, attempt in (([], 2), (["--attempt", "1"], 1)):
+    for arguments, attempt in (([], 2), (["-f"], 2), (["--attempt", "1"], 1)):
         result = system.ganger("logs", "cleaned", *arguments)
         assert (result.returncode, f"no pod is left of attempt {attempt} of cleaned" in result.stderr) == (4, True), (
             result

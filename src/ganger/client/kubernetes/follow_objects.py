@@ -63,10 +63,10 @@ def log_lines(caller: Caller, name: str, query: Mapping[str, str], wait: Await) 
     )
     if query.get("grep") is not None:
         _check_pattern(query["grep"])
+    _check_pods(caller, job, numbers["attempt"], pods.known.values())
     if is_followed:
         lines = pod_logs.follow(pods.known, log_query, pods.fetch, pods.has_ended)
     else:
-        _check_pods(caller, job, numbers["attempt"], pods.known.values())
         lines = pod_logs.lines(pods.known, log_query, pods.fetch)
     for line in lines:
         if line is not None:
