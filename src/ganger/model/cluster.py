@@ -40,6 +40,7 @@ class Node:
             domain of that level.
         gpus: Whole devices, indexed from 0.
         gpu_type: Lower-case; empty without GPUs.
+        gpu_resource: The extended resource by which pods ask for them; empty on machines.
         gpu_memory_bytes: Memory of each device; 0 if unknown.
         gpu_links: The link of each device to each other one, symmetric, the more the better; on the diagonal 0. Empty
             if unknown. `LINK_SCORES` has the kinds of links.
@@ -61,6 +62,7 @@ class Node:
     domains: tuple[str, ...] = ()
     gpus: int = 0
     gpu_type: str = ""
+    gpu_resource: str = ""
     gpu_memory_bytes: int = 0
     gpu_links: tuple[tuple[int, ...], ...] = ()
     partial_gpus: bool = False

@@ -83,6 +83,8 @@ class GpuRequest:
     memory_bytes: int | None = _spec(
         "GPU memory of the share: 10Gi; unset: not counted", form="gpu_memory", key="memory", default=None
     )
+    resources: tuple[str, ...] = ()
+    """Extended resources by which pods may ask for these GPUs, all of a gang for the same; empty: any."""
 
     @property
     def is_share(self) -> bool:
@@ -443,6 +445,7 @@ class JobSpec:
             ranks=ranks,
             stacked=role is not None,
             other_types=tuple(kind.lower() for kind in resources.gpu.other_types),
+            gpu_resources=resources.gpu.resources,
             selector=self.selector,
             slices=Slices() if role else self.slices,
             extended=tuple(sorted(resources.extended.items())),

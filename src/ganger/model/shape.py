@@ -18,6 +18,8 @@ class Shape:
         gpus: Whole devices of each node.
         gpu_milli, gpu_memory_bytes: Instead of these, a share of one device.
         gpu_type: Lower-case, None for any.
+        gpu_resources: Extended resources by which pods ask for GPUs: all its nodes have GPUs of the same one of these,
+            since programs for the devices of one vendor do not run on those of another; empty for any.
         stacked: The part consists of shares of nodes, several of which one node may hold; otherwise its nodes are
             distinct.
         layout: That of the whole gang.
@@ -39,6 +41,7 @@ class Shape:
     gpu_milli: int = 0
     gpu_memory_bytes: int = 0
     extended: tuple[tuple[str, int], ...] = ()
+    gpu_resources: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         # Of the sizes alone: shapes are the keys of most caches of the core, so hashing must be cheap.
@@ -90,13 +93,35 @@ class Shape:
     @property
     def choices(self) -> tuple["Shape", ...]:
         """The alternatives of this part, in order of preference: all its nodes of one type and on one network."""
-        networks = self.selector.networks
-        if not self.other_types and len(networks) < 2:
+        networks, resources = self.selector.networks, self.gpu_resources
+        if not self.other_types and len(networks) < 2 and len(resources) < 2:
             return (self,)
         return tuple(
-            replace(self, gpu_type=gpu_type, other_types=(), selector=replace(self.selector, networks=choice))
+            replace(
+                self,
+                gpu_type=gpu_type,
+                other_types=(),
+                selector=replace(self.selector, networks=choice),
+                gpu_resources=resource,
+            )
             for gpu_type in self.gpu_types
+            for resource in (*((resource,) for resource in resources), *[()] * (not resources))
             for choice in (*((network,) for network in networks), *[()] * (not networks))
+        )
+
+    @property
+    def uniform(self) -> tuple["Shape", ...]:
+        """The alternatives of a gang of several parts: all of them have GPUs of the same resource."""
+        resources = dict.fromkeys(resource for part in self.parts for resource in part.gpu_resources)
+        if len(resources) < 2:
+            return (self,)
+
+        def limited(part: Shape, resource: str) -> Shape:
+            return replace(part, gpu_resources=(resource,)) if resource in part.gpu_resources else part
+
+        return tuple(
+            replace(limited(self, resource), more=tuple(limited(part, resource) for part in self.more))
+            for resource in resources
         )
 
     @property
@@ -104,6 +129,7 @@ class Shape:
         """The placement constraints of this part as one word; empty without any."""
         share = f"gpu={self.gpu_milli}m,{self.gpu_memory_bytes}" if self.has_share else ""
         words = ["|".join(self.other_types), str(self.selector), str(self.slices), str(self.layout), share]
+        words += ["|".join(self.gpu_resources)] if self.gpu_resources else []
         words += [",".join(f"{name}={amount}" for name, amount in self.extended)] if self.extended else []
         return ";".join(words) if any(words) else ""
 

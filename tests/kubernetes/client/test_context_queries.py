@@ -34,9 +34,9 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(system: ServedContro
     (tmp_path / "job.yaml").write_text("name: wide\nrun: ./train\nnodes: 3\nresources: {gpu: 8}\n")
     result = system.ganger("submit", "--dry-run", "-f", str(tmp_path / "job.yaml"))
     assert result.returncode == 0, result
-    assert "needs 3 nodes with 8 free GPUs: only 2 nodes in the cluster could hold it" in result.stdout
+    assert "needs 3 nodes with 8 free nvidia.com/gpu: only 2 nodes in the cluster could hold it" in result.stdout
     fits = system.ganger("fit", "-f", str(tmp_path / "job.yaml"), "--gpu", "4")
-    assert "wide does not fit now: needs 3 nodes with 4 free GPUs: only 2 nodes" in fits.stdout, fits
+    assert "wide does not fit now: needs 3 nodes with 4 free nvidia.com/gpu: only 2 nodes" in fits.stdout, fits
     (tmp_path / "job.yaml").write_text("name: narrow\nrun: ./train\nresources: {gpu: 8}\n")
     fits = system.ganger("fit", "-f", str(tmp_path / "job.yaml"))
     assert fits.stdout == "narrow fits: 1x8 gpu would start now on n0\n", fits

@@ -77,7 +77,7 @@ def test_of_two_applications_one_runs_whole_and_the_other_waits_with_its_driver(
         await asyncio.sleep(5)
         (placed,) = bound(api)
         first, other = ("a", "b") if placed == "a-driver" else ("b", "a")
-        assert pending_message(api, f"{other}-driver").endswith("waiting for 2 nodes with 8 free GPUs")
+        assert pending_message(api, f"{other}-driver").endswith("waiting for 2 nodes with 8 free nvidia.com/gpu")
         for number in (1, 2):
             executor(api, first, number)
         await until(lambda: len(bound(api)) == 3)

@@ -339,7 +339,7 @@ def test_what_stands_on_a_node_that_was_lost_counts_there_when_it_comes_back() -
             pod(api, "small", gpus=2)
             ready("True")
             await until(lambda: "small" in bound(api))
-            await until(lambda: "4 free GPUs" in pending_message(api, "large"))
+            await until(lambda: "4 free nvidia.com/gpu" in pending_message(api, "large"))
             assert gpus_of_nodes(api) == {"n0": 8}
             api.delete("pods", "early")
             await until(lambda: "large" in bound(api))

@@ -325,7 +325,7 @@ AFTER = {"after": [{"job": "first"}]}
 
 
 def test_a_job_that_is_too_large_waits_for_nodes_and_for_no_time_delays_others(tmp_path: Path) -> None:
-    needs = "needs 3 nodes with 8 free GPUs: only {} in the cluster could hold it, even if idle"
+    needs = "needs 3 nodes with 8 free nvidia.com/gpu: only {} in the cluster could hold it, even if idle"
 
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
@@ -427,8 +427,9 @@ def test_a_job_comes_after_another_of_its_namespace(tmp_path: Path) -> None:
         ({"warm": True, "run": "python train.py"}, "new containers"),
         ({"checkpoint": {"dir": "/data", "local": "/nvme"}}, "ends with the pod"),
         ({"resources": {"gpu": {"milli": 500}}}, "a share of a GPU"),
+        ({"resources": {"gpu": "gpushare:1"}}, "given in parts, by memory"),
     ],
-    ids=["devices", "warm", "local", "share"],
+    ids=["devices", "warm", "local", "share", "gpushare"],
 )
 def test_what_pods_cannot_honour_is_refused(spec: dict[str, Any], message: str, tmp_path: Path) -> None:
     async def play() -> None:
@@ -441,18 +442,40 @@ def test_what_pods_cannot_honour_is_refused(spec: dict[str, Any], message: str, 
     asyncio.run(play())
 
 
-def test_pods_ask_for_the_gpus_of_their_node(tmp_path: Path) -> None:
+def test_a_gang_has_gpus_of_one_vendor_and_asks_for_those_of_its_nodes(tmp_path: Path) -> None:
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    roles = {
+        "ps": {"count": 1, "run": "true", "resources": {"gpu": 8}},
+        "worker": {"count": 1, "resources": {"gpu": 8}},
+    }
+
     async def play() -> None:
         async with cluster(tmp_path) as (api, access):
-            amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
-            offer = {"allocatable": amounts | {"amd.com/gpu": "8"}}
-            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": offer})
+
+            def offer(node: str, resource: str) -> None:
+                status = {"allocatable": amounts | {resource: "8"}}
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": status})
+
+            def limits(name: str) -> dict[str, dict[str, str]]:
+                pods = [pod for pod in api.objects("pods") if pod["metadata"]["name"].startswith(f"{name}-")]
+                return {
+                    pod["spec"].get("nodeName"): pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods
+                }
+
+            offer("n1", "amd.com/gpu")
             async with reconciling_controller(access, tmp_path):
                 put(api)
-                await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == NODES)
-            limits = {pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["resources"] for pod in api.objects("pods")}
-            assert limits["n0"]["limits"]["nvidia.com/gpu"] == limits["n1"]["limits"]["amd.com/gpu"] == "8"
-            assert "nvidia.com/gpu" not in limits["n1"]["limits"]
+                metadata = {"name": "parts", "namespace": "default"}
+                api.put(JOB | {"metadata": metadata, "spec": {"run": "true", "roles": roles}})
+                for name in ("big", "parts"):
+                    await until(lambda name=name: phase_and_message(api, name)[0] == "Pending")
+                assert not api.objects("pods")
+                offer("n2", "amd.com/gpu")
+                await until(lambda: {"n1", "n2"} == limits("big").keys())
+                assert [each["amd.com/gpu"] for each in limits("big").values()] == ["8", "8"]
+                assert not any("nvidia.com/gpu" in each for each in limits("big").values())
+                offer("n3", "nvidia.com/gpu")
+                await until(lambda: {"n0", "n3"} == limits("parts").keys())
 
     asyncio.run(play())
 

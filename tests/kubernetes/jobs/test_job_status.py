@@ -99,7 +99,7 @@ def test_the_object_says_so_when_it_is_something_else_that_is_missing(tmp_path: 
                 about = {"metadata": {"name": name, "namespace": "default"}, "spec": one | {"resources": resources}}
                 api.put(JOB | about)
                 await asyncio.sleep(20)
-            assert _late(api)["message"] == "waiting for 1 node with 8 free GPUs"
+            assert _late(api)["message"] == "waiting for 1 node with 8 free nvidia.com/gpu"
             api.delete("gangjobs", "big")
             await asyncio.sleep(660)
             assert _late(api)["message"] == "waiting for 1 node with 300Gi free memory"

@@ -15,10 +15,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ganger.backends.kubernetes.gpus.node_gpus import GPUSHARE, GPUSHARE_MEMORY
+from ganger.core.nodes.node_table import NodeTable
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
 from ganger.engine.submit.resume_from import MAX_SOURCES, check_in_place, live_step, sources_of
 from ganger.errors import RequestError
+from ganger.gang_jobs.custom_resources import SCHEDULER
 from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.gang_jobs.gpu_slices import with_slices
 from ganger.gang_jobs.namespace_queues import queue_of
@@ -32,7 +35,7 @@ from ganger.gang_jobs.pod_section import (
 )
 from ganger.gang_jobs.pod_template import WORK, container_security_context, pod_security_context
 from ganger.kubeapi.objects import CustomObject, Key
-from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin, split_element_id
+from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin, Resources, split_element_id
 from ganger.model.job_sections.checkpoint_spec import ResumeSource, split_resume_from
 from ganger.model.job_sections.pod_spec import PodSection
 from ganger.model.policy import POD_SECURITY, Pods
@@ -76,6 +79,7 @@ class JobBuilder:
         with self.loop.view() as state:
             check_pod_policy(spec, state.document.pods)
             spec = replace(spec, queue=queue_of(key.namespace, spec.queue, state.document.namespaces))
+            spec = _with_gpu_resources(state.nodes, spec)
             spec = limited(spec, state, user, waits_for_nodes=True, is_administrator=is_administrator)
         after = tuple(replace(after, job=gang_of(after.job, key.namespace)) for after in spec.after)
         spec = self.restrict(key.namespace, replace(spec, after=after))
@@ -141,12 +145,36 @@ def spec_of(key: Key, spec_fields: Mapping[str, Any]) -> JobSpec:
     return replace(spec_from_dict(fields, f"GangJob {key.name}"), name=key.name)
 
 
+def _with_gpu_resources(nodes: NodeTable, spec: JobSpec) -> JobSpec:
+    """Return the spec with the resources by which its pods may ask for GPUs, where it names no type of GPU.
+
+    A gang gets GPUs of the same one: those of two vendors have no collective library in common. They are those that
+    the cluster has at submission, or all that are known while it has none: nodes are to come.
+    """
+    present = {node.gpu_resource for node in nodes.nodes}
+    resources = tuple(name for name in GPU_RESOURCES if name in present) or tuple(GPU_RESOURCES)
+
+    def open_to(request: Resources) -> Resources:
+        gpu = request.gpu
+        is_any = (gpu.count or gpu.is_share) and gpu.type is None
+        return replace(request, gpu=replace(gpu, resources=resources)) if is_any else request
+
+    roles = {name: replace(role, resources=open_to(role.resources)) for name, role in spec.roles.items()}
+    return replace(spec, resources=open_to(spec.resources), roles=roles)
+
+
 def _check_supported(spec: JobSpec) -> None:
     """Raise RequestError (bad_spec) for the first key that pods cannot honour."""
     has_local = spec.checkpoint is not None and spec.checkpoint.local is not None
     has_share = any(spec.role(name).resources.gpu.is_share for name in spec.order)
     gpus = {name: None for role in spec.order for name in spec.role(role).resources.extended if name in GPU_RESOURCES}
+    gpu_types = [kind for part in spec.shape.parts for kind in part.gpu_types]
     unsupported = (
+        (
+            GPUSHARE in gpu_types,
+            f"GPUs of type {GPUSHARE} are given in parts, by memory, and no pod of a job asks for a part",
+            f"name another type, or let pods ask for {GPUSHARE_MEMORY} with schedulerName: {SCHEDULER}",
+        ),
         (bool(gpus), f"resources.extended: {', '.join(gpus)} are GPUs", "write resources: {gpu: N}"),
         (has_share, "a share of a GPU is not supported on Kubernetes yet", "ask for whole GPUs"),
         (spec.warm, "warm is not supported on Kubernetes: every attempt begins in new containers", "leave it out"),

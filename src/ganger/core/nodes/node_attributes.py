@@ -96,6 +96,7 @@ class NodeAttributes:
         self._whole_gpus = None if whole_gpus.all() else whole_gpus
         self._without_image: dict[str, Ints | None] = {"": None}
         self._of_type: dict[tuple[str | None, ...], Mask] = {}
+        self._of_resources: dict[tuple[str, ...], Mask] = {}
         self._label_traits: dict[str, Trait] = {}
         self._distinct: dict[Trait, tuple[list[Node], Ints]] = {}
         self._eligible: dict[Selector, Mask] = {}
@@ -110,9 +111,19 @@ class NodeAttributes:
         return self._of_type[gpu_types]
 
     def accepts(self, part: Shape) -> Mask:
-        """Return (N,) nodes with a GPU type that a part accepts; without a type, GPUs that are whole devices."""
+        """Return (N,) nodes with GPUs that a part accepts: by type and resource; without a type, whole devices."""
         mask = self.of_type(*part.gpu_types)
+        if part.gpu_resources:
+            mask = mask & self._of_resource(part.gpu_resources)
         return mask & self._whole_gpus if self._whole_gpus is not None and _is_any_gpu(part) else mask
+
+    def _of_resource(self, gpu_resources: tuple[str, ...]) -> Mask:
+        """Return (N,) nodes with GPUs of one of these resources."""
+        if gpu_resources not in self._of_resources:
+            self._of_resources[gpu_resources] = self._by_trait(
+                _gpu_resource, lambda node: node.gpu_resource in gpu_resources
+            )
+        return self._of_resources[gpu_resources]
 
     def without_image(self, image: str) -> Ints | None:
         """Return (N,) 1 for nodes without a container image, else 0; None where all or none have it."""
@@ -220,6 +231,10 @@ def _taints(node: Node) -> Hashable:
 
 def _networks(node: Node) -> Hashable:
     return node.networks
+
+
+def _gpu_resource(node: Node) -> Hashable:
+    return node.gpu_resource
 
 
 def _penalties(nodes: Sequence[Node]) -> NDArray[np.int64]:

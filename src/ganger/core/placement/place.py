@@ -63,8 +63,11 @@ def place(nodes: NodeTable, shape: Shape) -> Shares | None:
     O(nodes) for a part.
     """
     if shape.more:
-        parts = list(_parts(shape))
-        together = (_place_together(nodes, shape, parts, usable) for usable in nodes.attributes.pools.candidates(shape))
+        together = (
+            _place_together(nodes, uniform, list(_parts(uniform)), usable)
+            for uniform in shape.uniform
+            for usable in nodes.attributes.pools.candidates(uniform)
+        )
         return next(filter(None, together), None)
     placements = (
         _place_part(nodes, _Part(choice, 0, 0), counts)

@@ -108,6 +108,8 @@ def describe_gpus(part: Shape) -> str:
     indices_text = f" of {_device_list(part.selector)}" if part.selector.devices else ""
     if part.has_share:
         return f"{part.share} free of one{type_text} GPU{indices_text}"
+    if part.gpus and not types and len(part.gpu_resources) == 1:
+        return f"{part.gpus} free {part.gpu_resources[0]}"
     return f"{part.gpus} free{type_text} GPU{'s' if part.gpus > 1 else ''}{indices_text}" if part.gpus else ""
 
 

@@ -158,6 +158,8 @@ def _resources(pod: Pod, lookup: ClusterLookup) -> Resources:
     except DeviceRequestError as error:
         raise UnsupportedPodError(f"{pod.metadata.name}: {error}") from None
     gpu, share = GpuRequest(count=request.gpus), request.share
+    if share is None:
+        gpu = replace(gpu, resources=_gpu_resources(pod))
     if share is not None:
         first, *others = share.gpu_types or (None,)
         gpu = replace(gpu, type=first, other_types=tuple(filter(None, others)))
@@ -165,6 +167,21 @@ def _resources(pod: Pod, lookup: ClusterLookup) -> Resources:
             gpu = replace(gpu, milli=share.milli or None, memory_bytes=share.memory_bytes or None)
     extended = dict(request.extended)
     return Resources(gpu=gpu, cpu_milli=request.cpu_milli, memory_bytes=request.memory_bytes, extended=extended)
+
+
+def _gpu_resources(pod: Pod) -> tuple[str, ...]:
+    """Return the resource by which a pod asks for whole GPUs, if it does.
+
+    A kubelet drops an extended resource that its node does not have: on a node of another vendor the pod would run
+    without any device.
+    """
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    amounts = (container.resources.limits | container.resources.requests for container in containers)
+    asked = {name: None for amount in amounts for name, text in amount.items() if name in GPU_RESOURCES and text != "0"}
+    if len(asked) > 1:
+        reason = f"it asks for {' and '.join(asked)}, which no node has both; ask for one of them"
+        raise UnsupportedPodError(f"{pod.metadata.name}: {reason}")
+    return tuple(asked)
 
 
 def _check_supported(pod: Pod) -> None:

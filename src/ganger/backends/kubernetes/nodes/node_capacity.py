@@ -44,6 +44,7 @@ def capacity_of(node: Node, levels: Sequence[Level]) -> cluster.Node:
         domains=domains(labels, levels),
         gpus=gpus.total,
         gpu_type=gpus.gpu_type,
+        gpu_resource=gpus.resource,
         gpu_memory_bytes=gpus.memory_bytes,
         gpu_links=gpu_links(node.metadata.annotations, gpus.total, name),
         partial_gpus=gpus.is_partial,
