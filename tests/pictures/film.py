@@ -227,6 +227,10 @@ class Film:
     def _spot(self, node: str, notice: str) -> None:
         self.apply(e.NodePreempted(node=node, notice_ms=parse_duration_ms(notice)))
 
+    def _evict(self, gang: str, node: str, notice: str) -> None:
+        generation = self.state.gangs[gang].attempt.generation
+        self.apply(e.Evicted(gang=gang, generation=generation, node=node, notice_ms=parse_duration_ms(notice)))
+
     def _maintain(self, nodes: str, begin: str, lasts: str) -> None:
         """Set a maintenance window: `n1+n2 1h 30m`, its start from now and its length."""
         from_ms = self.now_ms + parse_duration_ms(begin)

@@ -9,7 +9,6 @@ a volume NAME of a job is the PersistentVolumeClaim NAME of its namespace."""
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import Final
 
 from ganger.gang_jobs import object_names
@@ -47,9 +46,6 @@ PRIORITY_CLASS: Final = "ganger-gang"
 """Without it kube-scheduler would preempt single pods of a gang. `ganger install` prints it."""
 UNDISTURBED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 """Annotations for autoscalers: to pack one pod of a gang onto another node would end all of them."""
-MIN_GRACE_PERIOD_S: Final = 30
-STOP_S: Final = 7
-"""Part of a pod's grace period that remains after the notice of its ranks: for SIGTERM, SIGKILL and the report."""
 
 _USER_VARIABLES: Final = tuple(
     {"name": name, "value": value} for name, value in (("HOME", WORK), ("USER", "ganger"), ("LOGNAME", "ganger"))
@@ -125,7 +121,7 @@ def _pod(start: Start, job: Job, uid: str, settings: PodSettings, index: int) ->
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": grace_period_s(job),
+            "terminationGracePeriodSeconds": job.spec.eviction_s,
             # Its node was decided: taints must not evict the pod.
             "tolerations": list(tolerations_of(job.spec.placement.tolerations)),
             "containers": [container],
@@ -152,12 +148,6 @@ def _claims(job: Job, shares: Iterable[NodeShare]) -> Iterator[Object]:
         suffixes = [f"-{rank}" for rank in share.ranks] if role in job.spec.roles else [""]
         for suffix in suffixes:
             yield from (claim | {"name": f"{claim['name']}{suffix}"} for claim in job.spec.claims_of(role))
-
-
-def grace_period_s(job: Job) -> int:
-    """Return the time between SIGTERM and SIGKILL when another program deletes a pod: enough for the job's notice."""
-    checkpoint = job.spec.checkpoint
-    return max(MIN_GRACE_PERIOD_S, ceil((checkpoint.grace_ms if checkpoint else 0) / 1000) + STOP_S)
 
 
 def owner_reference(key: Key, uid: str) -> Object:
@@ -209,7 +199,7 @@ def _container(start: Start, job: Job, shares: list[NodeShare], settings: PodSet
             {"name": "GANGER_NODE", "value": shares[0].node},
             {"name": "GANGER_TOKEN_FILE", "value": f"{IDENTITY}/token"},
             {"name": "GANGER_CA_FILE", "value": f"{IDENTITY}/{CERTIFICATE_FILE}"},
-            {"name": "GANGER_GRACE_PERIOD_S", "value": str(grace_period_s(job))},
+            {"name": "GANGER_GRACE_PERIOD_S", "value": str(job.spec.eviction_s)},
             {"name": "GANGER_LOG_TO_STDOUT", "value": "1"},
             {"name": "GANGER_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             *(_USER_VARIABLES if settings.security == RESTRICTED else ()),

@@ -9,6 +9,7 @@ Kubernetes: nodes, nproc_per_node, queue, priority.
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import ceil
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ WORKER: Final = "worker"
 """The role of the processes that `nodes` and `run` describe."""
 FIRST_ROLES: Final = ("chief", "master", "head", "scheduler")
 """Roles that get the first ranks, in whatever order the spec lists them."""
+STOP_S: Final = 7
+"""Part of the time of an eviction that remains after the notice of the ranks."""
 UID_DIGITS: Final = 8
 """Of a uid, in the name of a directory: of jobs of one id there are few."""
 _ELEMENT: Final = re.compile(r"(?P<array>[^\[\]]*)\[(?P<index>0|[1-9][0-9]{0,17})\]")
@@ -366,6 +369,16 @@ class JobSpec:
     def has_node_workers(self) -> bool:
         """True if there are workers that `nodes` describes."""
         return WORKER not in self.roles and (bool(self.run) or not self.roles)
+
+    @property
+    def eviction_s(self) -> int:
+        """The seconds between SIGTERM for a launcher and SIGKILL when another program ends it.
+
+        They suffice for the job's notice and for what follows it: SIGTERM, SIGKILL and the report. The minimum is the
+        default of Kubernetes.
+        """
+        notice_ms = self.checkpoint.grace_ms if self.checkpoint else 0
+        return max(30, ceil(notice_ms / 1000) + STOP_S)
 
     def role(self, name: str) -> Role:
         """Return a role of `order`; for the workers that `nodes` describes, one with the resources of a node."""

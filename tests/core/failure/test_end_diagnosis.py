@@ -102,7 +102,7 @@ def test_retry_max_and_rules_go_before_the_proof() -> None:
 
 def avoided(owner: Gang, failure: Failed) -> tuple[str, ...]:
     owner.retries = retries_after(owner, failure, decide_retry(owner, failure, 0), 0)
-    return owner.failing_nodes
+    return owner.left_nodes
 
 
 def test_a_node_with_a_proved_fault_is_avoided_at_once() -> None:

@@ -232,6 +232,29 @@ test_suspension = scenarios(
     }
 )
 
+test_evicted = scenarios(
+    {
+        "it goes elsewhere, though the node stays open": (
+            "n1:AA n2:..",
+            "",
+            """evict A n1 30s -> AA .. | A requeueing
+               gone A         -> .. AA""",
+        ),
+        "or comes back where there is nothing else": (
+            "n1:AA n2:BB",
+            "",
+            """evict A n1 30s -> AA BB | A requeueing
+               gone A         -> AA BB""",
+        ),
+        "its next start after that is free again": (
+            "n1:AA n2:..",
+            "",
+            """evict A n1 30s; gone A -> .. AA
+               fails A signal; gone A; +1m -> AA ..""",
+        ),
+    }
+)
+
 test_done = scenarios(
     {
         "its other ranks are stopped, and it has succeeded": (

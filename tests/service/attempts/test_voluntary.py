@@ -5,12 +5,15 @@ lost, and no attempt is spent.
 """
 
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from ganger.backends.local import machine_processes
 from ganger.engine.service import Proposal
 from ganger.model.cluster import Node
 from ganger.model.units import GIB_BYTES
@@ -115,6 +118,20 @@ def test_no_step_is_lost_and_no_attempt_is_spent(world: Embedded) -> None:
         assert view.attempts[-1].sentence == cause
     assert world.ended(late).row.state == "stopped"
     assert [row.kind for row in world.service.events(after=0, gang=None, limit=500) if row.kind == "failed"] == []
+
+
+def test_a_launcher_that_another_program_ends_gives_its_gang_a_notice(world: Embedded) -> None:
+    """Its SIGTERM was a failure: the job began again at its newest periodic save, and a retry was spent."""
+    job = _submit(world, "ended", "h100:1")
+    wait_until(lambda: _steps(world, job), "it steps")
+    (node,) = world.service.job(job).row.nodes
+    (process,) = (process for path, process in machine_processes.launchers() if job in path.parts)
+    os.kill(process.pid, signal.SIGTERM)
+    first, second = _second_attempt(world, job).attempts
+    (report,) = _reported(world, "ended")[:1]
+    assert (report["cause"], second.resumed_step) == ("evicted", report["last"]), "no step is lost"
+    assert (first.outcome, first.sentence) == ("stopped", f"it is evicted from its node {node}")
+    assert second.nodes != (node,)
 
 
 def test_a_job_that_finishes_within_its_notice_has_succeeded(world: Embedded) -> None:

@@ -236,7 +236,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (
         e.Evicted(node="n1", notice_ms=25_000, **GENERATION),
         "a-1",
-        "a-1 (attempt 2) is evicted from n1 in 25.0s: its pod, or the node, is to end",
+        "a-1 (attempt 2) is evicted from n1 in 25.0s: its pod, its launcher or the node is to end",
     ),
     (
         e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=3, signal=9, **GENERATION),

@@ -69,11 +69,14 @@ class Launchers:
             self.adopt(task, process) for path, process in machine_processes.launchers() if path == task.directory.path
         )
 
-    def spawn(self, task: Task, generation: int) -> None:
-        """Start the task's launcher with a generation to run. OSError if it cannot be started."""
+    def spawn(self, task: Task, generation: int, eviction_s: int) -> None:
+        """Start the task's launcher with a generation to run. OSError if it cannot be started.
+
+        eviction_s: the time that SIGTERM for the launcher gives its ranks, and what follows them.
+        """
         files, directory = self._files, task.directory
         arguments = [str(files.launcher), str(directory.path), str(files.socket), str(generation)]
-        process, pidfd = machine_processes.spawn(arguments, directory.launcher_log, files.open_files)
+        process, pidfd = machine_processes.spawn(arguments, directory.launcher_log, files.open_files, eviction_s)
         task.spawned_for = generation
         self._watch(task, process, pidfd)
 

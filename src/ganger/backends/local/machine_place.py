@@ -103,7 +103,7 @@ class MachinePlace:
                 if connection is not None:
                     connection.send("run", generation=plan.generation)
                 elif task.process is None:
-                    self._launchers.spawn(task, plan.generation)
+                    self._launchers.spawn(task, plan.generation, generation.job.spec.eviction_s)
             return [plan.node for plan in plans]
         return []
 
@@ -142,7 +142,7 @@ class MachinePlace:
                 connection.send("run", generation=generation.number)
             return  # a launcher without a connection receives it when it connects
         try:
-            self._launchers.spawn(task, generation.number)
+            self._launchers.spawn(task, generation.number, generation.job.spec.eviction_s)
         except OSError as error:
             detail = f"cannot start the launcher of {task.node}: {error.strerror}"
             self._report_failed_start(generation, [task.node], CannotStartError(Cause.START_FAILED, task.node, detail))

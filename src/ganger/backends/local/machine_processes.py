@@ -72,13 +72,15 @@ def ending(pidfd: int) -> str:
     return f"was killed by {describe_signal(status.si_status)}"
 
 
-def spawn(arguments: list[str], log: Path, open_files: int) -> tuple[Process, int]:
+def spawn(arguments: list[str], log: Path, open_files: int, eviction_s: int) -> tuple[Process, int]:
     """Start a program under this interpreter in a session of its own, so that it outlives the server.
 
     Returns the process and a pidfd, as `watch` does. stderr goes to `log`. It gets only the environment that an
-    interpreter needs, and the soft limit of descriptors to set for itself (0: none). OSError if it cannot be started.
+    interpreter needs, the soft limit of descriptors to set for itself (0: none), and the seconds that it has after
+    SIGTERM. OSError if it cannot be started.
     """
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    environment["GANGER_GRACE_PERIOD_S"] = str(eviction_s)
     if open_files:
         environment[OPEN_FILES] = str(open_files)
     quiet = [

@@ -152,20 +152,20 @@ def _find_start_beside_holds(cycle: Cycle, gang: Gang) -> PossibleStart | Blocke
 
 
 def _find_better_start(cycle: Cycle, gang: Gang, request: StartRequest, shares: Shares) -> Shares:
-    """Return a start without nodes where the gang has failed repeatedly, with few suspect ones, or else `shares`.
+    """Return a start without nodes that the gang has left, and with few suspect ones, or else `shares`.
 
     A large gang avoids slow nodes too. Faults go before performance: a gang that waits for a slow node loses less than
     one that ends.
     """
-    failing, suspicions, slow = gang.failing_nodes, cycle.state.health.suspicions, _slow_nodes(cycle, gang)
-    if not any(share.node in suspicions or share.node in failing or share.node in slow for share in shares):
+    left, suspicions, slow = gang.left_nodes, cycle.state.health.suspicions, _slow_nodes(cycle, gang)
+    if not any(share.node in suspicions or share.node in left or share.node in slow for share in shares):
         return shares
     suspects = suspects_to_avoid(cycle.state, gang)
-    if not (suspects or failing or slow):
+    if not (suspects or left or slow):
         return shares
 
     def start_with(count: int, avoided: tuple[str, ...] = ()) -> Shares | None:
-        avoids = (*request.avoids, *failing, *suspects[count:], *avoided)
+        avoids = (*request.avoids, *left, *suspects[count:], *avoided)
         return cycle.reservations.find_start(gang, replace(request, avoids=avoids)).shares
 
     best = start_with(0, slow) if slow else None

@@ -275,10 +275,14 @@ class Gang:
         return bool(finished) and all(node in finished for node in self.nodes)
 
     @property
-    def failing_nodes(self) -> tuple[str, ...]:
-        """The node on which it failed repeatedly without progress; its next start avoids it where possible."""
+    def left_nodes(self) -> tuple[str, ...]:
+        """Nodes that its next start avoids where possible: it failed there repeatedly, or was just evicted from there.
+
+        Who evicts a gang without closing its node, such as a descheduler, wants it elsewhere.
+        """
         node, failures = self.retries.failed_on
-        return (node,) if failures >= FAILURES_BEFORE_AVOIDING else ()
+        failing = (node,) if failures >= FAILURES_BEFORE_AVOIDING else ()
+        return (*failing, self.attempt.vacates) if self.attempt.vacates else failing
 
     @property
     def class_key(self) -> ClassKey:

@@ -287,7 +287,8 @@ def _fact_text(event: e.Started | e.Progressed | e.Checkpointed | e.Evicted | e.
         case e.Finished(nodes=nodes):
             return f"{attempt} finished on {_name_list(nodes)}"
         case e.Evicted(node=node, notice_ms=notice_ms):
-            return f"{attempt} is evicted from {node} in {format_duration(notice_ms)}: its pod, or the node, is to end"
+            ends = "its pod, its launcher or the node is to end"
+            return f"{attempt} is evicted from {node} in {format_duration(notice_ms)}: {ends}"
         case e.Done():
             return f"{attempt} is done: the processes that decide its end have finished"
         case e.Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):

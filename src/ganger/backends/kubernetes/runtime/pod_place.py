@@ -20,7 +20,7 @@ from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.runtime.placed_pods import PlacedPods
 from ganger.backends.kubernetes.runtime.pod_events import PodEvents
 from ganger.gang_jobs import object_names
-from ganger.gang_jobs.pod_template import SECRETS, STOP_S, WORK
+from ganger.gang_jobs.pod_template import SECRETS, WORK
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import backoff_s
 from ganger.kubeapi.objects import Key, Pod
@@ -31,7 +31,7 @@ from ganger.launcher_server.runtime.remote_place import RemotePlace
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.event import Evicted
-from ganger.model.job import Job
+from ganger.model.job import STOP_S, Job
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration
 
 RUNS: Final = "runs"
