@@ -51,6 +51,9 @@ def test_a_save_longer_than_its_notice_is_flagged_live_and_at_the_next_submissio
     pool = world.service.dry_run(world.submission(slow(1.2), name="train", checkpoint={"grace": "60s"}))
     assert pool.saves is not None
     assert f" in {first}, longer than the notice before a stop, 100ms (pool cheap)" in pool.saves.warning
+    unmeasured = world.service.dry_run(world.submission(slow(1.2), name="other", checkpoint={"grace": "10m"}))
+    assert unmeasured.saves is not None
+    assert unmeasured.saves.warning.startswith("checkpoint.grace is 10m 00s, but nodes of pool cheap go 100ms after")
     world.service.apply_policy(Proposal(text="pools: []"))
     plan = world.service.dry_run(world.submission(slow(1.2), name="train", checkpoint={"grace": "1s"}))
     assert plan.saves is not None

@@ -41,13 +41,20 @@ def estimate_saves(state: State, gang: Gang, nodes: int, now_ms: int) -> SaveEst
 
 
 def notice_warning(state: State, gang: Gang, longest_ms: int, earlier: str = "") -> str:
-    """Return a sentence if a save takes longer than the notice that the gang gets, else "".
+    """Return a sentence if a save takes longer than the notice that the gang gets, or may by what it asks, else "".
 
+    longest_ms: the longest save that was measured; 0 if none was.
     earlier: the job in which the save was measured, empty for the gang itself.
     """
     notice_ms, source = _shortest_notice(state, gang)
     if longest_ms <= notice_ms:
-        return ""
+        grace_ms = gang.job.spec.checkpoint.grace_ms if gang.job.spec.checkpoint is not None else 0
+        if grace_ms <= notice_ms:
+            return ""
+        return (
+            f"checkpoint.grace is {format_duration(grace_ms)}, but nodes of {source} go {format_duration(notice_ms)} "
+            "after their notice: a save that takes longer would not be complete there"
+        )
     where = f" in {earlier}" if earlier else ""
     remedy = "save on the node first (checkpoint.local)"
     if source == "checkpoint.grace":

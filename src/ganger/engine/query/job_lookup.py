@@ -114,7 +114,10 @@ def resumption_text(log: EventLog, job: Job) -> str:
 
 
 def saves_view(state: State, gang: Gang, log: EventLog, now_ms: int) -> SavesView | None:
-    """Return what is known of a gang's saves, else of those of the newest job of its name and user; None if nothing."""
+    """Return what is known of a gang's saves, else of those of the newest job of its name and user.
+
+    None if nothing is, and nothing is to be warned of.
+    """
     spec, start = gang.job.spec, gang.attempt.start
     if spec.checkpoint is None:
         return None
@@ -123,7 +126,7 @@ def saves_view(state: State, gang: Gang, log: EventLog, now_ms: int) -> SavesVie
     if estimate.save_ms is None:
         rows = (row for _, _, row in log.jobs(JobFilter(name=spec.name, user=gang.job.user), MAX_EARLIER))
         row = next((row for row in rows if row.get("save_ms") and row["id"] != gang.id), None)
-        if row is None and spec.checkpoint.every_ms != AUTO:
+        if row is None and spec.checkpoint.every_ms != AUTO and not notice_warning(state, gang, 0):
             return None
         if row is not None:
             estimate, earlier = replace(estimate, save_ms=row["save_ms"], longest_ms=row["save_ms"]), row["id"]
@@ -136,5 +139,5 @@ def saves_view(state: State, gang: Gang, log: EventLog, now_ms: int) -> SavesVie
         best_every_ms=estimate.best_interval_ms,
         cost=estimate.cost(every_ms) if every_ms else None,
         best_cost=estimate.cost(estimate.best_interval_ms),
-        warning=notice_warning(state, gang, estimate.longest_ms, earlier) if estimate.longest_ms else "",
+        warning=notice_warning(state, gang, estimate.longest_ms or 0, earlier),
     )

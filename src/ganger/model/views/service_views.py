@@ -174,7 +174,7 @@ class SavesView:
         every_ms: The interval in use, None if the script decides by itself.
         best_every_ms: The interval that costs least.
         cost, best_cost: The part of its time that the job loses with these intervals, by saves and by failures.
-        warning: A sentence if a save takes longer than the notice before a stop, else empty.
+        warning: A sentence if a save takes, or may take, longer than the notice before a stop, else empty.
     """
 
     estimate: SaveEstimate
