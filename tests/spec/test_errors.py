@@ -38,6 +38,7 @@ ONE = {
     "workdir: .": "2:1 workdir is not a valid key: write code",
     "zzz: 2": "2:1 zzz is not a valid key",
     "counts: 2": "2:1 counts is not a valid key|did you mean 'resources.gpu.count'?",
+    "resources: {rdma/hca: 1}": "2:13 an extended resource: write resources.extended: {rdma/hca: 1}",
     "resources: {extended: {rdma: 1}}": "2:24 'rdma' is not an extended resource: write DOMAIN/NAME, for instance rd",
     "resources: {extended: {rdma/hca: 0}}": "2:34 0 is not a number of units, such as 8 or 50Gi: write",
     "resources: {extended: {ephemeral-storage: 0Gi}}": "2:43 '0Gi' is not a number of units",

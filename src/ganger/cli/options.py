@@ -179,6 +179,27 @@ _OVERRIDES: Final = (
     click.option("--cpu", type=CPUS, help="CPUs per node, such as 4, 0.5 or 500m."),
     click.option("--memory", type=SIZE, help="Memory per node, such as 64Gi."),
     click.option(
+        "--resource",
+        "extended",
+        multiple=True,
+        metavar="NAME=N",
+        help="Extended resource per node on Kubernetes, such as rdma/hca=1.",
+    ),
+    click.option("--network", metavar="NET[,NET]", help="Network that all nodes are on: ib, roce or tcp."),
+    click.option(
+        "--node-label", "node_labels", multiple=True, metavar="K=V", help="Label that every node of the job has."
+    ),
+    click.option(
+        "--toleration", "tolerations", multiple=True, metavar="K[=V]", help="Taint of nodes that the job tolerates."
+    ),
+    click.option(
+        "--volume",
+        "volumes",
+        multiple=True,
+        metavar="NAME:PATH",
+        help="Data at PATH; on Kubernetes the PersistentVolumeClaim NAME, mounted there.",
+    ),
+    click.option(
         "--env",
         multiple=True,
         metavar="K=V",
@@ -203,6 +224,9 @@ _OVERRIDES: Final = (
         type=click.IntRange(min=1),
         metavar="N",
         help="Number of recent checkpoints to keep, such as 3.",
+    ),
+    click.option(
+        "--checkpoint-grace", type=DURATION, help="Time to save a checkpoint before a stop, such as 2m (default: 30s)."
     ),
     click.option(
         "--resume-from",

@@ -69,6 +69,9 @@ def _unknown(cls: type, path: Loc) -> str:
     *around, key = path
     if key in OTHER_NAMES:
         return f"{format_location(path)} is not a valid key: write {OTHER_NAMES[key]}"
+    if around[-1:] == ["resources"] and "/" in str(key):
+        where = format_location((*around, "extended"))
+        return f"{format_location(path)} is an extended resource: write {where}: {{{key}: 1}}"
     here = keys_at(cls, tuple(around))
     places = ((where, names) for where, names in legal_keys(cls).items() if ANY not in where)
     # Of equal names the outermost is meant.

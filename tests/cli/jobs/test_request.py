@@ -20,7 +20,9 @@ def test_every_flag_is_a_part_of_the_spec(shell: Shell, world: World, monkeypatc
     flags = (
         "--name n --queue q --priority high --framework torch -j 2x8 --gpu H100:8 --cpu 96 --memory 1Ti --env A=b=c "
         "--env TOKEN --code . --setup true --checkpoint ckpt --checkpoint-every 30m --checkpoint-keep 3 --retry 2 "
-        "--time 24h --time-min 90m --queue-time 2h"
+        "--time 24h --time-min 90m --queue-time 2h --resource rdma/hca=1 "
+        "--resource ephemeral-storage=50Gi --network ib,roce "
+        "--node-label zone=a --toleration spot --toleration team=nlp --volume data:/datasets --checkpoint-grace 2m"
     )
     result = shell("submit", *flags.split(), "--", "python", "train.py", "--lr", "3")
     assert result.code == 0, result.err
@@ -31,11 +33,22 @@ def test_every_flag_is_a_part_of_the_spec(shell: Shell, world: World, monkeypatc
         "framework": "torch",
         "nodes": 2,
         "nproc_per_node": 8,
-        "resources": {"gpu": "H100:8", "cpu": "96", "memory": "1Ti"},
+        "resources": {
+            "gpu": "H100:8",
+            "cpu": "96",
+            "memory": "1Ti",
+            "extended": {"rdma/hca": 1, "ephemeral-storage": "50Gi"},
+        },
+        "placement": {
+            "network": ["ib", "roce"],
+            "node_selector": {"zone": "a"},
+            "tolerations": ["spot", "team=nlp"],
+        },
         "code": ".",
+        "volumes": [{"name": "data", "path": "/datasets"}],
         "setup": "true",
         "env": {"A": "b=c", "TOKEN": "from my shell"},
-        "checkpoint": {"dir": "ckpt", "every": "30m", "keep": 3},
+        "checkpoint": {"dir": "ckpt", "every": "30m", "keep": 3, "grace": "2m"},
         "retry": {"max": 2},
         "limits": {"time": "24h", "time_min": "90m", "queue_time": "2h"},
         "run": ["python", "train.py", "--lr", "3"],
@@ -60,9 +73,19 @@ def test_secrets_are_sent_next_to_the_spec_and_parameters_in_it(
     assert "hush" not in str({name: value for name, value in last_submission(world).items() if name != "secrets"})
 
 
-def test_a_parameter_without_a_value_is_refused(shell: Shell) -> None:
-    result = shell("submit", "--param", "lr", "true")
-    assert (result.code, "--param lr=VALUE" in result.err) == (2, True)
+@pytest.mark.parametrize(
+    ("option", "text", "remedy"),
+    [
+        ("--param", "lr", "--param lr=VALUE"),
+        ("--resource", "rdma/hca", "--resource rdma/hca=VALUE"),
+        ("--node-label", "=a", "--node-label NAME=VALUE"),
+        ("--volume", "data", "--volume data:/data"),
+        ("--volume", ":/x", "--volume data:/data"),
+    ],
+)
+def test_an_option_without_a_value_is_refused(shell: Shell, option: str, text: str, remedy: str) -> None:
+    result = shell("submit", option, text, "true")
+    assert (result.code, remedy in result.err) == (2, True), result
 
 
 def test_unset_flags_are_not_sent(shell: Shell, world: World) -> None:

@@ -7,7 +7,7 @@ of its own, so that sending it twice creates one job.
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,12 +93,27 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "framework": flags["framework"],
         "nodes": nodes,
         "nproc_per_node": nproc_per_node,
-        "resources": _without_unset({"gpu": _gpu(flags), "cpu": flags["cpu"], "memory": _memory(flags["memory"])}),
+        "resources": _without_unset(
+            {
+                "gpu": _gpu(flags),
+                "cpu": flags["cpu"],
+                "memory": _memory(flags["memory"]),
+                "extended": {name: _amount(text) for name, text in _pairs("--resource", flags["extended"])} or None,
+            }
+        ),
         "placement": _without_unset(
-            {"topology": flags["topology"], "mode": flags["mode"], "nodes": _names(flags["nodelist"])}
+            {
+                "topology": flags["topology"],
+                "mode": flags["mode"],
+                "nodes": _names(flags["nodelist"]),
+                "network": _names(flags["network"]),
+                "node_selector": dict(_pairs("--node-label", flags["node_labels"])) or None,
+                "tolerations": list(flags["tolerations"]) or None,
+            }
         ),
         "image": flags["image"],
         "code": flags["code"],
+        "volumes": [_volume(text) for text in flags["volumes"]] or None,
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
         "params": dict(_parameter(text) for text in flags.get("param", ())),
@@ -107,6 +122,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
                 "dir": flags["checkpoint"],
                 "every": flags["checkpoint_every"],
                 "keep": flags["checkpoint_keep"],
+                "grace": flags["checkpoint_grace"],
                 "resume_from": flags["resume_from"],
             }
         ),
@@ -221,6 +237,28 @@ def _dependency(text: str) -> dict[str, str]:
     """Parse a dependency from JOB or JOB:WHEN."""
     job, colon, condition = text.rpartition(":")
     return {"job": job, "when": condition} if colon else {"job": text}
+
+
+def _pairs(option: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the values of an option as NAME=VALUE. Problem: one without a value."""
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise Problem(f"{option} {text} is not NAME=VALUE", next=f"{option} {name or 'NAME'}=VALUE")
+        yield name, value
+
+
+def _amount(text: str) -> int | str:
+    """Return an amount of an extended resource as a job file has it: a number, or a size."""
+    return int(text) if text.isdecimal() else text
+
+
+def _volume(text: str) -> dict[str, str]:
+    """Parse a volume from NAME:PATH."""
+    name, colon, path = text.partition(":")
+    if not name or not colon or not path:
+        raise Problem(f"--volume {text} is not NAME:PATH", next=f"--volume {name or 'data'}:/data")
+    return {"name": name, "path": path}
 
 
 def _parameter(text: str) -> tuple[str, str]:
