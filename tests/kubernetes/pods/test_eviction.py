@@ -92,6 +92,7 @@ def _submit(system: Controlled, name: str, data: Path) -> Path:
 
 WAYS = {
     "drain": "its node {node} is drained",
+    "ganger": "its node {node} is drained",
     "delete": "it is evicted from its node {node}",
     "taint": "its node {node} is preempted",
 }
@@ -122,6 +123,8 @@ def _take(system: Controlled, way: str, node: str, pod: dict[str, Any]) -> None:
     """Take the node or the pod from the job, as other programs do."""
     if way == "drain":
         system.drain(node, way)
+    elif way == "ganger":
+        system.client.drain(node)
     elif way == "delete":
         system.kubectl("delete", "pod", pod["metadata"]["name"])
     else:

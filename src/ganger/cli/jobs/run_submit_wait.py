@@ -249,7 +249,7 @@ def show_dry_run(plan: Record, output: str) -> int:
     if plan["environment"]:
         show("       rank 0 gets:")
         for name, value in plan["environment"].items():
-            show(f"         {name}={shell_quote(value)}")
+            show(f"         {name}={shell_quote(value.replace('@GANGER_TASK_DIR@', '$GANGER_TASK_DIR'))}")
     show("nothing was submitted")
     return 0
 
