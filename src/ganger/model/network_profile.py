@@ -5,8 +5,12 @@ must have. A rail is one network card of every node and the part of the fabric t
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from ganger.model.described import described, naming
+
+NETWORKS_ANNOTATION: Final = "k8s.v1.cni.cncf.io/networks"
+"""Annotation for Multus, which says what networks are attached to a pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from ipaddress import ip_network
 from typing import Any, Final
 
 from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV, TCP
-from ganger.model.network_profile import NetworkProfile
+from ganger.model.network_profile import NETWORKS_ANNOTATION, NetworkProfile
 
-NETWORKS_ANNOTATION: Final = "k8s.v1.cni.cncf.io/networks"
+TOPOLOGY_VOLUME: Final = "network-topology"
 TOPOLOGY_FOLDER: Final = "/ganger/network"
 TOPOLOGY_KEY: Final = "topology.xml"
 IPC_LOCK: Final = "IPC_LOCK"
@@ -84,7 +84,7 @@ def render(profile: NetworkProfile, pod: PodFacts) -> PodNetwork:
     volumes, env = list[tuple[Object, str]](), dict(_environment(profile, pod))
     if profile.topology_file is not None:
         source = {"name": profile.topology_file, "items": [{"key": TOPOLOGY_KEY, "path": TOPOLOGY_KEY}]}
-        volumes.append(({"name": "network-topology", "configMap": source}, TOPOLOGY_FOLDER))
+        volumes.append(({"name": TOPOLOGY_VOLUME, "configMap": source}, TOPOLOGY_FOLDER))
         env["NCCL_TOPO_FILE"] = f"{TOPOLOGY_FOLDER}/{TOPOLOGY_KEY}"
     resources: dict[str, int] = {}
     for rail in profile.rails:

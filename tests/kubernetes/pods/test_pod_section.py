@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from ganger.engine.submit.build import check
 from ganger.errors import RequestError
 from ganger.gang_jobs.pod_section import SAFE_SOURCES
-from ganger.gang_jobs.pod_template import container_security_context, pod_security_context
+from ganger.gang_jobs.pod_template import CONTAINER, container_security_context, pod_security_context
 from ganger.model.decision import NodeShare
+from ganger.model.network_profile import NETWORKS_ANNOTATION
 from ganger.model.policy import POD_SECURITY
-from ganger.networks.pod_network import join_network
-from ganger.networks.render import PodNetwork
+from ganger.networks.pod_network import CHECK, join_network
+from ganger.networks.render import TOPOLOGY_VOLUME, PodNetwork
 from ganger.spec import parse_spec, spec_from_dict, spec_to_dict
-from ganger.spec.kubernetes.pod_fields import OWN_DIRECTORIES, OWN_PREFIX, OWN_VOLUMES
+from ganger.spec.kubernetes.pod_fields import OWN_CONTAINERS, OWN_DIRECTORIES, OWN_PREFIX, OWN_VOLUMES
 from tests.kubernetes.jobs.test_gang_jobs import cluster, phase_and_message, put, reconciling_controller
 from tests.kubernetes.jobs.test_pod_policy import refusal
 from tests.kubernetes.pods.test_pod_template import pods_of
@@ -175,7 +176,8 @@ def test_a_pod_with_the_shared_memory_of_its_node_has_none_of_its_own() -> None:
 def test_the_names_of_ganger_are_those_of_its_pods() -> None:
     everything = {"secrets": ["KEY"], "volumes": [{"name": "data", "path": "/data"}]}
     (pod,) = pods_of(everything, NodeShare("n1", (0,)))
-    assert {*named(pod["spec"]["volumes"]), "code"} == {*OWN_VOLUMES, f"{OWN_PREFIX}data"}
+    assert {*named(pod["spec"]["volumes"]), "code", TOPOLOGY_VOLUME} == {*OWN_VOLUMES, f"{OWN_PREFIX}data"}
+    assert {CONTAINER, CHECK} == {*OWN_CONTAINERS}
     mounts = named(pod["spec"]["containers"][0]["volumeMounts"], "mountPath").keys() - {"/data"}
     assert all(mount.startswith(OWN_DIRECTORIES) for mount in mounts)
 
@@ -210,6 +212,8 @@ BREAKING = [
     ({"spec": {"terminationGracePeriodSeconds": 1}}, "terminationGracePeriodSeconds", "checkpoint: {grace: 30s}"),
     ({"spec": {"containers": []}}, "pod.spec.containers cannot be set", "pod.container"),
     ({"spec": {"imagePullSecret": []}}, "imagePullSecret cannot be set", "did you mean 'imagePullSecrets'?"),
+    ({"spec": {"volumes": [{"name": "network-topology", "emptyDir": {}}]}}, "network-topology is taken", "choose"),
+    ({"spec": {"initContainers": [{"name": "network-check", "image": "i"}]}}, "that no other container has", "image"),
     ({"spec": {"hostNetwork": "yes"}}, "'yes' is not valid", "true or false"),
     ({"spec": {"tolerations": {"key": "x"}}}, "pod.spec.tolerations", "a list of mappings"),
     ({"spec": {"dnsConfig": {"searches": None}}}, "pod.spec.dnsConfig.searches", "leave it out"),
@@ -286,6 +290,22 @@ def test_what_would_break_the_pod_is_refused(section: dict[str, Any], what: str,
     assert refused.value.code == "bad_spec"
     assert what in refused.value.detail
     assert remedy in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("section", "what"),
+    [
+        ({"spec": {"hostNetwork": True}}, "pod.spec.hostNetwork: placement.network attaches rails"),
+        (
+            {"metadata": {"annotations": {NETWORKS_ANNOTATION: "mine"}}},
+            "attaches networks by this annotation",
+        ),
+    ],
+)
+def test_what_would_take_its_rails_from_a_pod_is_refused(section: dict[str, Any], what: str) -> None:
+    spec_from_dict({"run": "x", "pod": section}, "a test")
+    with pytest.raises(RequestError, match=what):
+        spec_from_dict({"run": "x", "placement": {"network": "roce"}, "pod": section}, "a test")
 
 
 @given(st.data())

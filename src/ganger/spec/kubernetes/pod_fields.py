@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ganger.model.job import JobSpec
 from ganger.model.job_sections.pod_spec import PodSection
+from ganger.model.network_profile import NETWORKS_ANNOTATION
 from ganger.spec.field_types import (
     FLAG,
     MAPPING,
@@ -26,12 +27,12 @@ from ganger.spec.text_fields import did_you_mean, join_words
 MAX_POD_BYTES: Final = 32 << 10
 WORDS: Final = "a list of words"
 NUMBER: Final = "an integer from 0"
-OWN_VOLUMES: Final = ("launcher", "identity", "task", "work", "shared-memory", "code", "secrets")
+OWN_VOLUMES: Final = ("launcher", "identity", "task", "work", "shared-memory", "code", "secrets", "network-topology")
 OWN_PREFIX: Final = "volume-"
 """Names of the volumes that ganger makes, and the beginning of those that it makes of `volumes:`."""
 MOUNTABLE: Final = "work"
 """The one of these that other containers may mount: the working directory."""
-OWN_CONTAINER: Final = "ranks"
+OWN_CONTAINERS: Final = ("ranks", "network-check")
 OWN_DIRECTORIES: Final = ("/ganger", "/dev", "/proc", "/sys")
 OWN_VARIABLES: Final = "GANGER_"
 
@@ -132,6 +133,7 @@ def _section(spec: JobSpec, pod: PodSection) -> list[SpecProblem]:
         problems += _container(spec, pod)
         problems += _init_containers(spec, pod)
         problems += _metadata(pod)
+        problems += _networks(spec, pod)
     return problems
 
 
@@ -183,6 +185,19 @@ def _metadata(pod: PodSection) -> Iterator[SpecProblem]:
             if domain == "ganger.dev" or domain.endswith(".ganger.dev"):
                 where = ("pod", "metadata", field, key)
                 yield SpecProblem(where, f"pod.metadata.{field}: {key} is ganger's own: leave it out", key=True)
+
+
+def _networks(spec: JobSpec, pod: PodSection) -> Iterator[SpecProblem]:
+    """Check that nothing takes from a pod the rails that its network profile attaches."""
+    if not spec.placement.network:
+        return
+    if pod.spec.get("hostNetwork"):
+        what = "placement.network attaches rails, and a pod in the network of its node gets none: leave one of them out"
+        yield SpecProblem(("pod", "spec", "hostNetwork"), f"pod.spec.hostNetwork: {what}")
+    if NETWORKS_ANNOTATION in pod.metadata.annotations:
+        what = "placement.network attaches networks by this annotation, and has only one: leave one of them out"
+        where = ("pod", "metadata", "annotations", NETWORKS_ANNOTATION)
+        yield SpecProblem(where, f"pod.metadata.annotations: {NETWORKS_ANNOTATION}: {what}", key=True)
 
 
 def _volumes(spec: JobSpec, pod: PodSection) -> Iterator[SpecProblem]:
@@ -327,7 +342,7 @@ def _environment(path: Loc, container: Mapping[str, Any], secrets: Iterable[str]
 
 def _init_containers(spec: JobSpec, pod: PodSection) -> Iterator[SpecProblem]:
     """Check containers that run to their end before the launcher starts."""
-    names = {OWN_CONTAINER}
+    names = {*OWN_CONTAINERS}
     for index, container in enumerate(pod.spec.get("initContainers", ())):
         path = ("pod", "spec", "initContainers", index)
         if container.get("restartPolicy"):
