@@ -161,7 +161,7 @@ placements = st.builds(
 pods = st.builds(
     PodSection,
     metadata=st.builds(PodMetadata, labels=st.just({"team": "nlp"}), annotations=st.dictionaries(keys, texts)),
-    spec=st.dictionaries(st.just("hostNetwork"), st.booleans()),
+    spec=st.dictionaries(st.just("hostPID"), st.booleans()),
     container=st.dictionaries(
         st.just("securityContext"), st.dictionaries(st.just("runAsUser"), st.integers(0, 1 << 31))
     ),

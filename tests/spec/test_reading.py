@@ -169,6 +169,7 @@ FORMS: dict[str, tuple[Any, Any]] = {
     "placement: {tolerations: [spot, team=nlp, '*']}": ("placement.tolerations", ("spot", "team=nlp", "*")),
     "placement: {network: ib}": ("placement.network", ("ib",)),
     "placement: {network: [ib, roce]}": ("placement.network", ("ib", "roce")),
+    "placement: {network: rdma}": ("placement.network", ("ib", "roce")),
     "placement: {}": ("placement", Placement()),
     "resources: {cpu: 500m}": ("resources.cpu_milli", 500),
     "resources: {cpu: 0.5}": ("resources.cpu_milli", 500),

@@ -185,7 +185,9 @@ _OVERRIDES: Final = (
         metavar="NAME=N",
         help="Extended resource per node on Kubernetes, such as rdma/hca=1.",
     ),
-    click.option("--network", metavar="NET[,NET]", help="Network that all nodes are on: ib, roce or tcp."),
+    click.option(
+        "--network", metavar="NET[,NET]", help="Network that all nodes are on: ib, roce, rdma for either, or tcp."
+    ),
     click.option(
         "--node-label", "node_labels", multiple=True, metavar="K=V", help="Label that every node of the job has."
     ),

@@ -80,6 +80,7 @@ from ganger.spec.placement_fields import (
     MAX_PREFERENCE,
     MODES,
     NETWORK_REF_PATTERN,
+    NETWORKS,
     NODE_NAME_PATTERN,
     OBJECT_NAME_PATTERN,
     RAIL_PATTERN,
@@ -342,7 +343,7 @@ def _of_places() -> dict[str, Form]:
         "sharing": Form(choice("a way to share nodes", SHARING), {"enum": list(SHARING)}),
         "taints": Form(names(read_taint, "taints"), _list_of(_pattern(TAINT_PATTERN)), list),
         "networks": Form(
-            read_networks, _any_of({"enum": list(FABRICS)}, _list_of({"enum": list(FABRICS)})), write_networks
+            read_networks, _any_of({"enum": list(NETWORKS)}, _list_of({"enum": list(FABRICS)})), write_networks
         ),
         "label_key": Form(read_label_key, _pattern(LABEL_KEY_PATTERN)),
         "label_value": Form(read_label_value, _WRITTEN),

@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from ganger.model.affinity import Expression, Operator, Term
-from ganger.model.cluster import FABRICS
+from ganger.model.cluster import FABRICS, IB, ROCE
 from ganger.model.terms import BALANCED, EXCLUSIVE, PACK, PREFERRED, REQUIRED, SHARED, SPREAD, WHOLE
 from ganger.spec.amounts import GPU_TYPE_PATTERN, MAX_GPU_INDEX, read_gpu_type
 from ganger.spec.spec_document import quote
@@ -24,6 +24,9 @@ from ganger.spec.text_fields import (
 )
 
 MODES: Final = (PREFERRED, REQUIRED)
+RDMA: Final = (IB, ROCE)
+NETWORKS: Final = (*FABRICS, "rdma")
+"""What a job may write for its network."""
 STRATEGIES: Final = (PACK, SPREAD, BALANCED)
 SHARING: Final = (SHARED, EXCLUSIVE, WHOLE)
 LEVEL_PATTERN: Final = r"[a-z][a-z0-9_]{0,31}"
@@ -78,13 +81,15 @@ def write_gpu_types(value: tuple[str, tuple[str, ...]]) -> str | list[str]:
 
 
 def read_networks(value: Any) -> tuple[str, ...]:
-    """Parse one network, or several in order of preference."""
+    """Parse one network, or several in order of preference; `rdma` stands for all on which there is RDMA."""
+    if value == "rdma":
+        return RDMA
     networks = value if isinstance(value, list) else [value]
     for network in networks:
         if not isinstance(network, str) or network not in FABRICS:
-            meant = did_you_mean(network, FABRICS) if isinstance(network, str) else ""
+            meant = did_you_mean(network, NETWORKS) if isinstance(network, str) else ""
             raise ValueError(
-                f"{quote(network)} is not a network: write {join_words(FABRICS)}, or a list of them{meant}"
+                f"{quote(network)} is not a network: write {join_words(FABRICS)}, a list of them, or rdma{meant}"
             )
     if len(networks) != len(dict.fromkeys(networks)):
         raise ValueError(f"{quote(value)}: a network is given twice: remove one")

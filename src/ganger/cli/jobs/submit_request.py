@@ -106,7 +106,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
                 "topology": flags["topology"],
                 "mode": flags["mode"],
                 "nodes": _names(flags["nodelist"]),
-                "network": _names(flags["network"]),
+                "network": "rdma" if flags["network"] == "rdma" else _names(flags["network"]),
                 "node_selector": dict(_pairs("--node-label", flags["node_labels"])) or None,
                 "tolerations": list(flags["tolerations"]) or None,
             }

@@ -76,7 +76,7 @@ class Placement:
         "taints that the job tolerates: spot, team=nlp, or * for all", form="taints", default=()
     )
     network: tuple[str, ...] = _spec(
-        "network that connects all nodes: ib; [ib, roce]: the first with enough free nodes; unset: any",
+        "network that connects all nodes: ib; [ib, roce], or rdma: the first with enough free nodes; unset: any",
         form="networks",
         default=(),
     )
