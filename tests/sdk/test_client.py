@@ -154,7 +154,7 @@ def test_reports_come_as_they_were_made(client: Client, folder: Path) -> None:
     )
     job = client.run("python3 reports.py")
     assert job.wait(DEADLINE_S).row.state == "succeeded"
-    assert [(each.step, each.metrics["loss"]) for each in job.metrics()] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
+    assert [(each.step, each.metrics["loss"]) for each in job.reports()] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
 
 
 def test_the_report_has_the_time_of_every_job(client: Client) -> None:

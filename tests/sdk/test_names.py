@@ -59,6 +59,7 @@ JOB = {
     "logs",
     "metrics",
     "priority",
+    "reports",
     "result",
     "results",
     "resume",
