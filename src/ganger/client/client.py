@@ -185,9 +185,9 @@ class Client(NodeOperations):
         """Change a live job and return it: `priority`, `suspended`, `nodes`, `rollback`; of any `labels` or `notes`."""
         return self._record("PATCH", f"/jobs/{quoted(id)}", fields)
 
-    def retry(self, id: str) -> Record:
-        """Run an ended job again and return the new job."""
-        return self._again(id, "retry")
+    def retry(self, id: str, params: Mapping[str, str] | None = None) -> Record:
+        """Run an ended job again, with these values of its parameters, and return the new job."""
+        return self._again(id, "retry", {"params": dict(params)} if params else None)
 
     def clone(self, id: str, overrides: Record, secrets: Mapping[str, str] | None = None) -> Record:
         """Create a new job from another: its spec with `overrides` over it, and the `secrets` that these name."""

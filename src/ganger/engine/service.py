@@ -209,10 +209,15 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         other._submit_service = self._submit_service.as_caller(other._user, is_administrator=is_administrator)  # noqa: SLF001 - the same
         return other
 
-    def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
-        """Run an ended job again, as a new job, from where it came to. Raise RequestError (still_live, 409)."""
+    def retry(
+        self, text: str, params: Mapping[str, str] | None = None, *, request_id: str = ""
+    ) -> tuple[JobView, bool]:
+        """Run an ended job again, as a new job, from where it came to, with `params` in place of the values it had.
+
+        Raise RequestError (still_live, no_such_parameter; 409).
+        """
         _, _, step, job = stored_job(self._log, self._ended_id(text))
-        overrides = job.spec.resumption_of(job.id, step)
+        overrides = job.spec.resumption_of(job.id, step) | ({"params": dict(params)} if params else {})
         new_job, is_new = self._submit_service.submit_again(job, overrides, {}, request_id, retry_of=job.id)
         return self.job(new_job), is_new
 

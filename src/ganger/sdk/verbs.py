@@ -259,9 +259,10 @@ class Verbs:
         """Restart a live job from its newest checkpoint at or before `step`; newer ones are set aside."""
         return await self._change(id, rollback=step)
 
-    async def retry(self, id: str) -> JobView:
-        """Run an ended job again, with the same code, and return the new job."""
-        return await self._again(id, "retry", None)
+    async def retry(self, id: str, *, params: Mapping[str, str | int | float | bool] | None = None) -> JobView:
+        """Run an ended job again, with the same code, and return the new job; `params`: other values of parameters."""
+        values = {name: str(value) for name, value in (params or {}).items()}
+        return await self._again(id, "retry", {"params": values} if values else None)
 
     async def clone(self, id: str, **fields: Unpack[JobFields]) -> JobView:
         """Create a new job from a live or ended one: its spec with `fields` over it, and the same code."""

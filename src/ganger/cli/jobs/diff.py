@@ -66,7 +66,8 @@ def differences(first: Record, second: Record) -> Iterator[Difference]:
 
 def _requested(job: Record) -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of everything that was requested."""
-    yield from _flat("", job["spec"] | {"priority": job["row"]["priority"]})
+    spec = {key: value for key, value in job["spec"].items() if key != "templates"}
+    yield from _flat("", spec | {"priority": job["row"]["priority"]})
 
 
 def _outcome(job: Record) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ of its own, so that sending it twice creates one job.
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,7 +101,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "code": flags["code"],
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
-        "params": dict(_parameter(text) for text in flags.get("param", ())),
+        "params": parameters(flags.get("param", ())),
         "checkpoint": _without_unset(
             {
                 "dir": flags["checkpoint"],
@@ -223,12 +223,14 @@ def _dependency(text: str) -> dict[str, str]:
     return {"job": job, "when": condition} if colon else {"job": text}
 
 
-def _parameter(text: str) -> tuple[str, str]:
-    """Parse a parameter from NAME=VALUE."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise Problem(f"--param {text} has no value", next=f"--param {name}=VALUE")
-    return name, value
+def parameters(texts: Iterable[str]) -> dict[str, str]:
+    """Return the values of parameters by name, from texts NAME=VALUE."""
+    values = {}
+    for text in texts:
+        name, equals, values[name] = text.partition("=")
+        if not equals:
+            raise Problem(f"--param {text} has no value", next=f"--param {name}=VALUE")
+    return values
 
 
 def _without_unset(values: dict[str, Any]) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         )
     code = spec["code"]
     yield "code", f"{code['git']} at {code['ref']}" if isinstance(code, dict) else code or ""
+    yield "params", " ".join(f"{name}={shell_quote(value)}" for name, value in spec["params"].items())
     yield "setup", spec["setup"] or ""
     yield "env", " ".join(f"{name}={shell_quote(value)}" for name, value in spec["env"].items())
     if checkpoint := spec["checkpoint"]:

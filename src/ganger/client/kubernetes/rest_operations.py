@@ -100,7 +100,7 @@ async def _job(caller: Caller, call: tuple[str, ...], query: Query, body: Any) -
                 raise RequestError("bad_request", f"now={now} is neither true nor false", caller.typed("stop", id), 400)
             return await change_job.stop(caller, id, now=now == "true")
         case ("POST", id, "retry"):
-            return await create_jobs.retry(caller, id)
+            return await create_jobs.retry(caller, id, (body or {}).get("params", {}))
         case ("POST", id, "clone"):
             return await create_jobs.clone(caller, id, body["overrides"])
         case ("GET", id, "explain"):
