@@ -154,7 +154,9 @@ def _metrics() -> Object:
             "type": "array",
             "maxItems": MAX_METRICS,
             "description": "the first metrics that it reported",
-            "items": {"type": "object", "properties": figures},
+            "items": {"type": "object", "properties": figures, "required": ["name", "lastStep"]},
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
         },
         "leftOut": _COUNT | {"description": "how many more it reported"},
     }
