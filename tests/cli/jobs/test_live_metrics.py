@@ -28,8 +28,8 @@ def test_metrics_outlive_the_job_and_the_server(live: Live, tmp_path: Path) -> N
     (tmp_path / "train.py").write_text(TRAIN)
     command = ("--", sys.executable, str(tmp_path / "train.py"))
     job = live.submit("--name", "exp", *command, "1", str(tmp_path / "go"))
-    wait_until(lambda: "loss 0 at step 9, min 0 at step 9, max 9 at step 0" in live("get", job).out, "it has reported")
-    assert "loss 0" in live("ls", "-o", "wide").out
+    wait_until(lambda: "  metrics    total_steps 10 at step " in live("get", job).out, "it has reported")
+    assert "  loss " in live("ls", "-o", "wide").out
     (tmp_path / "go").touch()
     live.until(job, "succeeded")
     other = live.submit("--name", "exp", *command, "2", str(tmp_path / "go"))
@@ -87,3 +87,28 @@ def test_what_there_is_not_is_said(live: Live) -> None:
         2,
         f"error: {array} is an array: each element has metrics of its own\n  next: ganger ls {array}\n",
     )
+
+
+LOSES_ITS_NODE = """
+import os, time
+from ganger.train import report
+
+if os.environ["GANGER_ATTEMPT"] == "1":
+    report(step=1, loss=3)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_metrics_outlive_the_node(live: Live, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOSES_ITS_NODE)
+    job = live.submit("--name", "lost", "--", sys.executable, str(tmp_path / "train.py"))
+    wait_until(lambda: live.json("get", job)["row"]["metrics"]["values"], "it has reported")
+    node = live.json("get", job)["row"]["nodes"][0]
+    assert live("node", "fail", node).code == 0
+    wait_until(lambda: live.json("get", job)["row"]["generation"] == 2, "it starts elsewhere")
+    assert live("stop", job, "--now").code == 0
+    live.until(job, "stopped")
+    assert live("node", "return", node).code == 0
+    assert "  metrics    loss 3 at step 1, min 3 at step 1, max 3 at step 1\n" in live("get", job).out
+    assert [row["kind"] for row in live.json("events", job)].count("metrics_kept") == 1
