@@ -4,6 +4,7 @@ import pytest
 
 from ganger.core.fold.fold import refusal
 from ganger.core.state.gang import Gang
+from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.projection import project
 from ganger.model import event as e
 from ganger.model.job_metrics import MAX_METRICS, MAX_POINTS, Curve, JobMetric, JobMetrics
@@ -35,6 +36,8 @@ def test_metrics_of_all_attempts_are_in_the_row_of_the_job() -> None:
     scenario.apply(kept(1, loss(50, 2.0, 1.5, 9.5)))
     scenario.apply(kept(2, loss(45, 0.5, 0.5, 3.0), JobMetric(name="acc", last_step=45, last=None)))
     expected = JobMetric(name="loss", last_step=45, last=0.5, min_step=45, min=0.5, max_step=50, max=9.5)
+    checkpoint = job_checkpoint.encode(job_checkpoint.JobCheckpoint(gangs=(gang,)))
+    assert job_checkpoint.decode(checkpoint, "C").gangs[0].metrics == gang.metrics, "for the next controller"
     row = project(gang, scenario.now_ms).row
     assert row.metrics.values == (expected, JobMetric(name="acc", last_step=45, last=None))
 

@@ -9,7 +9,16 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from ganger.model.job_metrics import MAX_METRICS, MAX_POINTS
 
@@ -36,7 +45,15 @@ Text = Annotated[str, StringConstraints(max_length=10_000)]
 LongText = Annotated[str, StringConstraints(max_length=100_000)]
 Address = Annotated[str, StringConstraints(max_length=255, pattern=r"^[0-9A-Za-z.:%_-]*$")]
 Tail = Annotated[list[Text], Field(max_length=100)]
-MetricName = Annotated[str, StringConstraints(max_length=100)]
+
+
+def _check_printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a name of a metric has a character that cannot be printed")
+    return name
+
+
+MetricName = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_check_printable)]
 Metrics = Annotated[dict[ShortText, float | None], Field(max_length=1_000)]
 
 

@@ -48,6 +48,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("metrics_kept", {"values": {"loss": [-1, 9, 0.5, 8, 0.25, 0, 4.0]}}),
     ("metrics_kept", {"values": {"m" * 101: [0, 9, 0.5, 8, 0.25, 0, 4.0]}}),
     ("metrics_kept", {"values": {f"m{i}": [0, 9, 0.5, 8, 0.25, 0, 4.0] for i in range(33)}}),
+    ("metrics_kept", {"values": {"a\tb": [0, 9, 0.5, 8, 0.25, 0, 4.0]}}),
     ("metrics_kept", {"left_out": -1}),
     ("observed", {"points": [[3, 1, float("nan")]]}),
     ("observed", {"points": [[3, 1]]}),

@@ -101,10 +101,10 @@ def test_metrics_beyond_the_limits_are_counted(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path)
     for step in range(3):
         names = [f"m{index}" for index in range(MAX_KEPT_METRICS + 5)]
-        metrics.report(step, **{"x" * 101: 1.0}, **dict.fromkeys(names, 1.0))
+        metrics.report(step, **{"x" * 101: 1.0, "": 1.0, "a\tb": 1.0}, **dict.fromkeys(names, 1.0))
     metrics.curves.tick(1e9)
     assert list(metrics.sender.sent[-1]["values"]) == names[:MAX_KEPT_METRICS]
-    assert metrics.sender.sent[-1]["left_out"] == 6
+    assert metrics.sender.sent[-1]["left_out"] == 8
     for step in range(2_000):
         metrics.report(step, **{f"new{step}": 1.0})
     metrics.curves.tick(2e9)

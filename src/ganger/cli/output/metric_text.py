@@ -34,7 +34,9 @@ def metric_lines(job: str, metrics: Record) -> Iterator[str]:
 
 def left_out_text(left_out: int) -> str:
     """Return how many metrics are not kept, and why."""
-    return f"{left_out} more not kept: of a job the first {MAX_METRICS} are, with names of up to 100 characters"
+    return (
+        f"{left_out} more not kept: of a job the first {MAX_METRICS} are, with names of up to 100 printable characters"
+    )
 
 
 def curve_lines(metrics: Iterable[Record]) -> Iterator[str]:

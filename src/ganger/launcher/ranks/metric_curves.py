@@ -46,7 +46,7 @@ class MetricCurves:
         for name, value in metrics.items():
             curve = self._curves.get(name)
             if curve is None or rank < curve.rank:
-                if curve is None and (len(self._curves) == MAX_KEPT_METRICS or len(name) > METRIC_CHARACTERS):
+                if curve is None and (len(self._curves) == MAX_KEPT_METRICS or not is_kept(name)):
                     if len(self._left_out) < MAX_LEFT_OUT:
                         self._left_out.add(name)
                     continue
@@ -70,6 +70,11 @@ class MetricCurves:
             os.replace(draft, self._path)
         except OSError:
             pass  # a full disk: they are written again with the next reports
+
+
+def is_kept(name: str) -> bool:
+    """Return True for a name that can stand in a table: short, and without a tab or the like."""
+    return 0 < len(name) <= METRIC_CHARACTERS and name.isprintable()
 
 
 class Curve:

@@ -242,7 +242,7 @@ class MetricView(JobMetric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsView:
-    """The metrics of a job; `left_out` counts those beyond the first 32, and those of names above 100 characters."""
+    """The metrics of a job; `left_out` counts those beyond the first 32, and those with names above 100 characters."""
 
     job: str
     metrics: tuple[MetricView, ...]
