@@ -58,6 +58,7 @@ CODES: Final[dict[str, Code]] = {
     "precondition_failed": Code(412, "the resource has changed since the version in If-Match"),
     # what the request names does not exist
     "bad_pattern": Code(409, "a pattern is not a valid regular expression"),
+    "no_such_parameter": Code(409, "the job has no parameter of the name for which a value is given"),
     "no_stacks": Code(404, "the job has neither hung nor been silent for long, so no stacks were recorded"),
     "no_such_attempt": Code(404, "the job had no such attempt"),
     "no_such_job": Code(404, "there is no job of that id or name"),

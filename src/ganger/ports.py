@@ -12,6 +12,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job
+from ganger.model.job_metrics import Curve, JobMetrics
 from ganger.model.node_health.health_record import RepairStep
 from ganger.model.views.service_views import Stacks
 
@@ -381,7 +382,13 @@ class Backend(Protocol):
     def follow(self, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
         """Yield like `lines`, then new lines, over generations, until `ended()`; None from time to time while idle."""
 
-    def metrics(self, job: str) -> Iterator[dict[str, Any]]:
+    def metrics(self, job: str) -> JobMetrics:
+        """Return the metrics of the generation that runs, as far as they are known; safe from any thread."""
+
+    def curves(self, job: str) -> tuple[Curve, ...] | None:
+        """Return the curves of the metrics of a job over all attempts; None if the backend keeps none."""
+
+    def reports(self, job: str) -> Iterator[dict[str, Any]]:
         """Return every report of rank 0, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
 
     def progress(self, job: str) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ NOT_IN_THE_LAWS = {
     "Deleted": "the state has no ended jobs",
     "Described": "the scheduler ignores labels and notes",
     "Idle": "tests/core/test_idle_ends.py",
+    "MetricsKept": "the scheduler ignores metrics",
     "Quiet": "it changes nothing",
     "Resumed": "tests/core/failure/test_fallback.py",
     "Slow": "it changes nothing",

@@ -37,6 +37,7 @@ ARGUMENTS = {
     "stop": "{live}",
     "submit": "-- true",
     "get": "{ended}",
+    "metrics": "{ended}",
     "wait": "{ended}",
     "diagnose": "{ended}",
     "events": "{ended}",

@@ -23,6 +23,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "step_times_ms": {"0": 100},
         "busy_shares": {"0": [1, 2, 3]},
     },
+    "metrics_kept": {"values": {"loss": [0, 9, 0.5, 8, 0.25, 0, None]}, "left_out": 1},
     "observed": {"points": [[3, 1_000, 0.5], [4, 1_001, None]]},
     "checkpointed": {"step": 3, "took_ms": 4, "saved_ms": 5},
     "notice_saved": {"step": 3, "parts": 2},

@@ -10,6 +10,7 @@ from ganger.engine.eventlog.codec import decode, encode, encode_image
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.job import GangState
+from ganger.model.job_metrics import JobMetrics
 from ganger.model.units import DAY_MS
 from tests.laws.reason_laws import may_hold_capacity, pending_gangs
 from tests.laws.safety import copy_of, fingerprint
@@ -59,6 +60,7 @@ def reports_change_no_plan(world: World) -> None:
         reports += [e.Resumed(**of_gang, step=None), e.Finished(**of_gang, nodes=nodes)]
         reports += [e.Slow(**of_gang, node=nodes[0], rank=0, step_ms=2, peers_ms=1)]
         reports += [e.CopyDropped(**of_gang, node=nodes[0], peer="n", step=1, reason="it has no room")]
+        reports += [e.MetricsKept(**of_gang, metrics=JobMetrics())]
         reports += [e.Quiet(**of_gang, quiet_ms=2, usual_ms=None)]
         reports += [e.CodeEdited(**of_gang, directory="/", files=("train.py",))]
         for report in reports:

@@ -170,7 +170,7 @@ def test_workers_beside_a_parameter_server_are_two_three_and_two(cluster: Cluste
 def check_totals(cluster: Cluster, name: str, added: dict[int, float]) -> None:
     """Check that each step of a job is counted once, with what is added at the size that it had."""
     (job,) = (row["id"] for row in cluster.client.jobs(all=True)["items"] if row["name"] == name)
-    metrics = [(row["step"], row["metrics"]) for row in cluster.client.metrics(job)]
+    metrics = [(row["step"], row["metrics"]) for row in cluster.client.reports(job)]
     for (before, old), (after, new) in pairwise(metrics):
         if after == before + 1:
             assert new["total"] - old["total"] == added[new["processes"]], (before, after)

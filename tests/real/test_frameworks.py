@@ -48,7 +48,7 @@ def test_four_processes_sum_their_ranks_and_fit_the_same_line(cluster: Cluster, 
     matches = [match.groups() for line in printed(cluster, job) if (match := FIT.search(line))]
     assert sorted((int(rank), int(total)) for rank, total, _ in matches) == [(rank, 6) for rank in range(4)]
     assert len({loss for *_, loss in matches}) == 1
-    reports = [row["metrics"]["loss"] for row in cluster.client.metrics(job)]
+    reports = [row["metrics"]["loss"] for row in cluster.client.reports(job)]
     assert reports[-1] < reports[0] / 4
 
 
@@ -58,7 +58,7 @@ def test_a_chief_ends_the_job_of_parameter_servers_and_workers(cluster: Cluster)
     job = ended(cluster, spec.pop("name"), python_with("tensorflow"), script, **spec)
     matches = [line for line in printed(cluster, job) if "weights on" in line]
     assert [line.split(", loss")[0] for line in matches] == ["2 workers, weights on 2 servers"]
-    reports = [row["metrics"]["loss"] for row in cluster.client.metrics(job)]
+    reports = [row["metrics"]["loss"] for row in cluster.client.reports(job)]
     assert reports[-1] < reports[0] / 4
     assert cluster.client.job(job)["row"]["shape"] == "1x1 cpu + 2x1 cpu + 2x1 cpu"
     servers = [re.findall("Started server", line) for line in printed(cluster, job)]

@@ -41,7 +41,7 @@ def pids(cluster: Cluster, job: str) -> dict[int, int]:
 
 def losses(cluster: Cluster, job: str) -> dict[int, float]:
     """Loss by step, as it was computed last."""
-    return {row["step"]: row["metrics"]["loss"] for row in cluster.client.metrics(job) if "loss" in row["metrics"]}
+    return {row["step"]: row["metrics"]["loss"] for row in cluster.client.reports(job) if "loss" in row["metrics"]}
 
 
 def train(cluster: Cluster, python: str, name: str, *, warm: bool = False) -> str:

@@ -119,8 +119,13 @@ def test_a_job_is_run_again_from_the_same_snapshot(app: FastAPI, world: Embedded
     assert clone["row"]["id"].startswith("wide-")
     assert (clone["spec"]["nodes"], clone["spec"]["env"], clone["spec"]["code"]) == (2, {"A": "1"}, "src")
     assert world.ended(clone["row"]["id"]).row.state == "succeeded"
-    for overrides in ({"nodse": 2}, {"params": {"A": "1"}}, {"nodes": "many"}):
+    for overrides in ({"nodse": 2}, {"params": {"A": "${{ x }}"}, "run": "${{ params.A }}"}, {"nodes": "many"}):
         assert_problem(call(app, "POST", f"/jobs/{name}/clone", {"overrides": overrides}), 409, "bad_spec")
+    refused = call(app, "POST", f"/jobs/{name}/clone", {"overrides": {"params": {"A": "1"}}})
+    assert_problem(refused, 409, "no_such_parameter")
+    assert_problem(call(app, "POST", f"/jobs/{name}/retry", {"params": {"A": "1"}}), 409, "no_such_parameter")
+    for body in ({"params": {"A": [1]}}, {"parms": {}}, []):
+        assert call(app, "POST", f"/jobs/{name}/retry", body).status == 422, body
     for directory in world.home.code.iterdir():
         directory.rename(world.home.path / f"gone-{directory.name}")
     assert_problem(call(app, "POST", f"/jobs/{name}/retry"), 409, "code_removed")

@@ -32,6 +32,7 @@ ROUTES = {
     "GET /jobs/{id}/elements",
     "GET /jobs/{id}/explain",
     "GET /jobs/{id}/events",
+    "GET /jobs/{id}/reports",
     "GET /jobs/{id}/metrics",
     "GET /jobs/{id}/stacks",
     "GET /jobs/{id}/files",

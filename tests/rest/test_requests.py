@@ -186,12 +186,17 @@ def test_chunks_of_long_lines_are_bounded() -> None:
     assert list(ndjson([1, 2, None, None, 3])) == [b"1\n2\n", b"", b"3\n"]
 
 
-def test_metrics_are_the_reports_of_rank_0(app: FastAPI, world: Embedded) -> None:
+def test_reports_are_those_of_rank_0_and_metrics_have_a_curve(app: FastAPI, world: Embedded) -> None:
     script = "import ganger.train\nfor s in range(3): ganger.train.report(step=s, loss=float('nan') if s == 2 else s)"
     name = world.submit(python(script), nodes=2)
     assert world.ended(name).row.state == "succeeded", list(world.service.lines(LogQuery(job=name, everything=True)))
-    reports = call(app, "GET", f"/jobs/{name}/metrics").lines
+    reports = call(app, "GET", f"/jobs/{name}/reports").lines
     assert [(line["step"], line["metrics"]["loss"]) for line in reports] == [(0, 0), (1, 1), (2, None)]
+    [metric] = call(app, "GET", f"/jobs/{name}/metrics").json["metrics"]
+    assert [[step, value] for step, _, value in metric.pop("points")] == [[0, 0], [1, 1], [2, None]]
+    extremes = {"min_step": 0, "min": 0, "max_step": 1, "max": 1}
+    assert metric == {"name": "loss", "last_step": 2, "last": None, **extremes}
+    assert call(app, "GET", "/jobs/none/metrics").json["code"] == "no_such_job"
 
 
 def test_pages_of_jobs_and_of_events(app: FastAPI, world: Embedded) -> None:

@@ -132,6 +132,16 @@ def test_events_are_followed_to_the_end(client: Client, folder: Path) -> None:
     assert [event.seq for event in seen] == sorted({event.seq for event in seen})
 
 
+def test_a_job_is_run_again_with_other_parameters(client: Client) -> None:
+    first = client.submit({"run": "echo ${{ params.lr }}", "params": {"lr": 1}})
+    first.wait(DEADLINE_S)
+    for job, text in ((first.retry(params={"lr": 0.5}), "0.5"), (first.clone(params={"lr": "2e-3"}), "2e-3")):
+        assert [line.text for line in job.logs(follow=True)] == [text]
+        assert job.get().spec.params == {"lr": text}
+    with pytest.raises(ganger.BadRequest, match="has no parameter wd; its parameters: lr"):
+        first.clone(params={"wd": 1})
+
+
 def test_jobs_are_found_run_again_cloned_and_deleted(client: Client) -> None:
     first = client.run("echo $WHAT", env={"WHAT": "a"}, name="again")
     first.wait(DEADLINE_S)
@@ -154,7 +164,7 @@ def test_reports_come_as_they_were_made(client: Client, folder: Path) -> None:
     )
     job = client.run("python3 reports.py")
     assert job.wait(DEADLINE_S).row.state == "succeeded"
-    assert [(each.step, each.metrics["loss"]) for each in job.metrics()] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
+    assert [(each.step, each.metrics["loss"]) for each in job.reports()] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
 
 
 def test_the_report_has_the_time_of_every_job(client: Client) -> None:

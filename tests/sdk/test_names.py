@@ -59,6 +59,7 @@ JOB = {
     "logs",
     "metrics",
     "priority",
+    "reports",
     "result",
     "results",
     "resume",
@@ -134,7 +135,7 @@ def test_a_task_without_ganger_reads_what_to_install(tmp_path: Path) -> None:
 
 
 PARTS = [
-    (sdk_fields.JobFields, model.JobSpec, {"gpu", "cpu", "memory"}, {"run"}),
+    (sdk_fields.JobFields, model.JobSpec, {"gpu", "cpu", "memory"}, {"run", "templates"}),
     (sdk_fields.ResourceFields, model.Resources, set(), set()),
     (sdk_fields.PlacementFields, placement_spec.Placement, set(), set()),
     (sdk_fields.AffinityFields, affinity.Affinity, set(), set()),

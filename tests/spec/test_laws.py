@@ -446,8 +446,10 @@ def test_every_field_has_a_doc_and_a_form_and_is_in_the_schema() -> None:
     assert {Role, After, GitCode, Volume, Rule, Parallel} < set(nouns(JobSpec))
     for noun in nouns(JobSpec):
         properties = schema["properties"] if noun is JobSpec else schema["$defs"][noun.__name__]["properties"]
-        # What a controller adds, and no user writes, has neither.
-        for each in (each for each in fields(noun) if (noun, each.name) != (GpuRequest, "resources")):
+        undescribed = [each.name for each in fields(noun) if "doc" not in each.metadata]
+        # What a server adds, and no user writes, has no form.
+        assert undescribed == {JobSpec: ["templates"], GpuRequest: ["resources"]}.get(noun, [])
+        for each in (each for each in fields(noun) if each.name not in undescribed):
             form, key = each.metadata["form"], each.metadata["key"] or each.name
             assert each.metadata["doc"]
             assert form in forms() or form in TABLES or inner(noun, key)

@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "Submit and resize jobs by objects of et-operator: TrainingJob, ScaleIn and ScaleOut.",
         ),
         "get": ("jobs.list_and_stop", "Show a job in detail."),
+        "metrics": ("jobs.metrics", "Show the metrics that a job has reported, also after its end."),
         "wait": ("jobs.run_submit_wait", "Wait until jobs have ended."),
         "diagnose": (
             "jobs.diagnose",
@@ -81,7 +82,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "jobs.retry_clone",
             "Create a new job from an existing one, as it is or with changes.",
         ),
-        "diff": ("jobs.diff", "Show the differences between two jobs: spec, code, outcome."),
+        "diff": ("jobs.diff", "Show the differences between two jobs: spec, code, outcome, metrics."),
         "delete": (
             "jobs.list_and_stop",
             "Delete ended jobs, their logs, their run directories and their copies of code.",

@@ -150,6 +150,10 @@ exit_code_option = click.option(
     "--exit-code", "own_exit_code", is_flag=True, help="Exit with the job's own exit code instead of 1."
 )
 
+param_option = click.option(
+    "--param", multiple=True, metavar="NAME=VALUE", help="Value of ${{ params.NAME }} in the job file."
+)
+
 _COMMAND: Final = click.argument("command", metavar="[--] [CMD]...", nargs=-1, type=click.UNPROCESSED)
 _OVERRIDES: Final = (
     click.option("--name", help="Name of the job; its id is the name and a suffix (default: from the command)."),
@@ -268,7 +272,7 @@ _SPEC_OPTIONS: Final = (
         help="Job file; flags override its values.",
     ),
     *_OVERRIDES,
-    click.option("--param", multiple=True, metavar="NAME=VALUE", help="Value of ${{ params.NAME }} in the file."),
+    param_option,
     click.option("--dry-run", is_flag=True, help="Show what would happen without submitting."),
     output_option,
 )
@@ -276,7 +280,7 @@ _SPEC_OPTIONS: Final = (
 
 spec_options = add_options(*_SPEC_OPTIONS)
 """Add the options that describe a job, for `run` and `submit`."""
-override_options = add_options(_COMMAND, *_OVERRIDES)
+override_options = add_options(_COMMAND, *_OVERRIDES, param_option)
 """Add the options that override the spec of an existing job, for `clone`."""
 
 

@@ -185,9 +185,9 @@ class Client(NodeOperations):
         """Change a live job and return it: `priority`, `suspended`, `nodes`, `rollback`; of any `labels` or `notes`."""
         return self._record("PATCH", f"/jobs/{quoted(id)}", fields)
 
-    def retry(self, id: str) -> Record:
-        """Run an ended job again and return the new job."""
-        return self._again(id, "retry")
+    def retry(self, id: str, params: Mapping[str, str] | None = None) -> Record:
+        """Run an ended job again, with these values of its parameters, and return the new job."""
+        return self._again(id, "retry", {"params": dict(params)} if params else None)
 
     def clone(self, id: str, overrides: Record, secrets: Mapping[str, str] | None = None) -> Record:
         """Create a new job from another: its spec with `overrides` over it, and the `secrets` that these name."""
@@ -204,9 +204,16 @@ class Client(NodeOperations):
         """Return why a job is pending, its reserved start, and what would start it now."""
         return self._record("GET", f"/jobs/{quoted(id)}/explain")
 
-    def metrics(self, id: str) -> Iterator[Record]:
+    def metrics(self, id: str) -> Record:
+        """Return last, lowest and highest value of each metric, and its curve: {"job", "metrics", "left_out"}.
+
+        Raise ClientError `is_array`.
+        """
+        return self._record("GET", f"/jobs/{quoted(id)}/metrics")
+
+    def reports(self, id: str) -> Iterator[Record]:
         """Return every report of rank 0, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
-        lines = self.link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))
+        lines = self.link.lines(Request("GET", f"/jobs/{quoted(id)}/reports"))
         return (json.loads(line) for line in each_at_once(lines))
 
     def stacks(self, id: str, attempt: int | None = None) -> Record:

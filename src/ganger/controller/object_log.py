@@ -38,6 +38,7 @@ from ganger.engine.query.event_text import failure_end_text, job_of
 from ganger.model.decision import ReservedStart, Stop, Wait
 from ganger.model.event import Decided, Failed, Stamped
 from ganger.model.job import ENDED, GangState, split_element_id
+from ganger.model.job_metrics import JobMetrics
 from ganger.model.pending_reason import CROWDED, ReasonCode, standing_sentence
 from ganger.model.views.service_views import PARTS
 
@@ -251,6 +252,7 @@ def _status(
         "noticeUntil": None if gang is None else _time(gang.notice_ends_ms(state.at_ms)),
         "exitCode": row.exit_code,
         "ledger": _ledger(projection),
+        "metrics": _metrics(row.metrics),
         "reservedStart": None if checkpoint is None else _reserved_start(checkpoint),
         "record": ended_jobs.encode(projection)
         if ended
@@ -307,6 +309,26 @@ def _ledger(projection: Projection) -> dict[str, Any] | None:
     }
     queued_s = projection.ledger.queued_ms // 1000
     return {"queuedSeconds": queued_s, "gpuSeconds": {"held": sum(parts.values()), **parts}, "lostGpuSeconds": causes}
+
+
+def _metrics(metrics: JobMetrics) -> dict[str, Any] | None:
+    """Return what ended attempts have reported, as `client.kubernetes.job_row` reads it."""
+    if not metrics.values:
+        return None
+    values = [
+        {
+            "name": metric.name,
+            "lastStep": metric.last_step,
+            "last": metric.last,
+            "minStep": metric.min_step,
+            "min": metric.min,
+            "maxStep": metric.max_step,
+            "max": metric.max,
+        }
+        for metric in metrics.values
+    ]
+    values = [{key: figure for key, figure in value.items() if figure is not None} for value in values]
+    return {"values": values, "leftOut": metrics.left_out}
 
 
 def _reserved_start(checkpoint: job_checkpoint.JobCheckpoint) -> str | None:

@@ -23,6 +23,7 @@ from ganger.engine.api_tokens import Scope as TokenScope
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import CostQuery
+from ganger.engine.eventlog.job_table import decode_metrics
 from ganger.engine.loop import Loop
 from ganger.engine.metrics import BOUNDS_S, Histogram, state_metrics
 from ganger.engine.policy_doc.policy_service import PolicyService, Proposal
@@ -176,7 +177,7 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         if mixed and not more:
             ended = self._log.jobs(job_filter.of_states(ENDED), limit - len(rows))
             rows = sorted([*rows, *ended], key=lambda row: -row[0])
-        return Page(self._with_reasons([row for _, _, row in rows]), str(rows[-1][0]) if more else None)
+        return Page(self._with_live_fields([row for _, _, row in rows]), str(rows[-1][0]) if more else None)
 
     def find(self, text: str) -> str:
         """Return the id of a job by id, or of the newest of that name. Raise RequestError (no_such_job, 404)."""
@@ -208,10 +209,15 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         other._submit_service = self._submit_service.as_caller(other._user, is_administrator=is_administrator)  # noqa: SLF001 - the same
         return other
 
-    def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
-        """Run an ended job again, as a new job, from where it came to. Raise RequestError (still_live, 409)."""
+    def retry(
+        self, text: str, params: Mapping[str, str] | None = None, *, request_id: str = ""
+    ) -> tuple[JobView, bool]:
+        """Run an ended job again, as a new job, from where it came to, with `params` in place of the values it had.
+
+        Raise RequestError (still_live, no_such_parameter; 409).
+        """
         _, _, step, job = stored_job(self._log, self._ended_id(text))
-        overrides = job.spec.resumption_of(job.id, step)
+        overrides = job.spec.resumption_of(job.id, step) | ({"params": dict(params)} if params else {})
         new_job, is_new = self._submit_service.submit_again(job, overrides, {}, request_id, retry_of=job.id)
         return self.job(new_job), is_new
 
@@ -302,7 +308,7 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
             raise RequestError("not_an_array", f"{name} is not an array", f"ganger get {name}", 409)
         rows = self._log.elements(name, states, -1 if after is None else after, limit + 1)
         more, rows = rows[limit:], rows[:limit]
-        return Page(self._with_reasons([asdict(row) for row in rows]), str(rows[-1].index) if more else None)
+        return Page(self._with_live_fields([asdict(row) for row in rows]), str(rows[-1].index) if more else None)
 
     def explain(self, text: str) -> Explanation:
         """Return why a job is pending or has failed, or what it does instead."""
@@ -460,8 +466,11 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         if name is not None and not self._log.jobs(JobFilter(queue=name), 1):
             self.queue(name)
 
-    def _with_reasons(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return listing rows with the sentences of pending jobs: they change without the job."""
+    def _with_live_fields(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return listing rows with what changes without an event: reasons of pending jobs, metrics of running ones."""
+        for row in rows:
+            if row["state"] not in ENDED and (metrics := self._backend.metrics(row["id"])).values:
+                row["metrics"] = asdict(decode_metrics(row["metrics"]).followed_by(metrics))
         pending = [row for row in rows if row["state"] == GangState.PENDING]
         if not pending:
             return rows

@@ -16,6 +16,7 @@ from ganger.launcher.logs.log_records import note
 from ganger.launcher.ranks.checkpoint_counts import CheckpointCounts
 from ganger.launcher.ranks.exit_records import Records
 from ganger.launcher.ranks.first_steps import SHELL, FirstSteps, SetupError
+from ganger.launcher.ranks.metric_curves import MetricCurves
 from ganger.launcher.ranks.process import (
     NOT_EXECUTABLE,
     SELF_INFLICTED,
@@ -78,6 +79,7 @@ class Generation:
         self._records = Records(self._directory, plan.generation)
         self._resumption = Resumption(plan, sender)
         self._losses = LossPoints(plan.watch, sender)
+        self._metrics = MetricCurves(self._directory, sender)
         self._starter = Starter(plan, self._directory, shared, self._losses)
         self._steps = FirstSteps(plan, self._directory, self._starter, sender)
         self._copier: CheckpointCopier | None = None
@@ -104,7 +106,15 @@ class Generation:
     def due(self) -> float:
         """Time of the next `tick`, in monotonic seconds."""
         times = [self._check_at, self._steps.due, *(process.due for process in self._ranks.values())]
-        parts = self._agent, self._reports, self._checkpoint_counts, self._warm, self._copier, self._losses
+        parts = (
+            self._agent,
+            self._reports,
+            self._checkpoint_counts,
+            self._warm,
+            self._copier,
+            self._losses,
+            self._metrics,
+        )
         times += [part.due for part in parts if part is not None]
         if self._stop is not None:
             times.append(self._stop.due)
@@ -239,7 +249,16 @@ class Generation:
         for process in self._processes():
             process.tick(now)
         self._steps.tick(now)
-        for part in (self._agent, self._reports, self._checkpoint_counts, self._warm, self._copier, self._losses):
+        parts = (
+            self._agent,
+            self._reports,
+            self._checkpoint_counts,
+            self._warm,
+            self._copier,
+            self._losses,
+            self._metrics,
+        )
+        for part in parts:
             if part is not None:
                 part.tick(now)
         if self._reports is not None:
@@ -311,7 +330,11 @@ class Generation:
             now = time.monotonic()
             ignored = frozenset(plan.rank for plan in self._plan.ranks if plan.is_ignored)
             self._monitor = Monitor(self._directory, self._sender, ignored, self._plan.pauses, now)
-            readers: list[Reader] = [self._resumption.report_received, self._losses.report_received]
+            readers: list[Reader] = [
+                self._resumption.report_received,
+                self._losses.report_received,
+                self._metrics.report_received,
+            ]
             readers += [] if self._copier is None else [self._copier.report_received]
             self._reports = Reports(self._directory, self._sender, self._monitor, readers, now)
             polls = "GANGER_CHECKPOINT_EVERY_S" in self._plan.environment
@@ -549,3 +572,4 @@ class Generation:
             self._reports.flush(time.monotonic())
             self._resumption.tick(NEVER)
             self._losses.tick(NEVER)
+            self._metrics.tick(NEVER)

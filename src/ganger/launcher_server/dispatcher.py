@@ -5,7 +5,7 @@ event loop.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import Records
 from ganger.launcher_server.retry_rules import RetryRuleSearch
 from ganger.model.decision import Cause, Stop
-from ganger.model.event import Checkpointed, Cleared, Done, Event, Failed, Progressed
+from ganger.model.event import Checkpointed, Cleared, Done, Event, Failed, MetricsKept, Progressed
 from ganger.model.job_sections.retry_spec import Retry
 from ganger.model.watch.watch_event import Anomaly
 from ganger.ports import Report
@@ -31,7 +31,10 @@ from ganger.ports import Report
 MAX_REFUSED: Final = 5
 """Refused messages in a row after which a launcher's attempt fails: it would send them again for ever."""
 
-STATES: Final = ("ready", "warmed", "notice_saved", "checkpoint_counts", "stall_report", "stacks_taken", "exit_record")
+STATES: Final = (
+    *("ready", "warmed", "notice_saved", "metrics_kept"),
+    *("checkpoint_counts", "stall_report", "stacks_taken", "exit_record"),
+)
 """Messages that a launcher repeats after each `welcome`, as long as they hold; they are not acknowledged."""
 
 
@@ -125,6 +128,18 @@ class Dispatcher:
             generation.failed.append(failed.node)
             self.report_event(failed)
 
+    def clear(self, generation: Generation, nodes: Iterable[str]) -> None:
+        """Record that nothing is left on these nodes; with the last one report the metrics, for the end of the job.
+
+        To be called before the nodes are reported: the core has no job any more when its last node is clear.
+        """
+        was_left = bool(generation.remaining)
+        for node in nodes:
+            generation.clear(node)
+        if was_left and not generation.remaining and generation.metrics:
+            metrics = generation.job_metrics
+            self.report_event(MetricsKept(gang=generation.gang, generation=generation.number, metrics=metrics))
+
     def report_if_done(self, generation: Generation) -> Future[int] | None:
         """Report `Done`, once, if all ranks whose end is the end of the job have ended well; return None if not.
 
@@ -159,6 +174,8 @@ class Dispatcher:
                 self._start_stage(generation, node, message)
             case "notice_saved":
                 self._end_if_saved(generation, node, message)
+            case "metrics_kept":
+                generation.metrics_received(message["values"], message["left_out"])
             case "checkpoint_counts":
                 self._agreement.counts_received(generation, node, message)
             case "stall_report":
@@ -208,7 +225,7 @@ class Dispatcher:
             self._agreement.checkpoint_saved(generation, event.took_ms)
             generation.saved_step = event.step
         if generation is not None and isinstance(event, Cleared):
-            generation.clear(hello.node)
+            self.clear(generation, event.nodes)
         return event
 
     def _report_preflight(self, generation: Generation | None, results: list[dict[str, Any]]) -> Event | None:

@@ -15,6 +15,7 @@ from ganger.launcher_server.health.stall_messages import RankDetail, StallReport
 from ganger.launcher_server.health.straggler import StepPaces
 from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.job import Job
+from ganger.model.job_metrics import MAX_METRICS, JobMetric, JobMetrics
 
 KILL_AFTER_FAILURE_MS: Final = 500
 KILL_AFTER_MS: Final = 5_000
@@ -57,6 +58,8 @@ class Generation:
     quiet_since_ms: start of the silence reported last
     paces: step times and work of the ranks
     loss_watch: what it has learned from the node that reports the loss, loss_node; None before that
+    metrics: newest values by metric, with the lowest rank that has reported it; at most MAX_METRICS
+    metrics_left_out: the most metrics that the launcher of a node has left out
     done_report: outcome of the report that the job is done
     stopping: the stop that was sent, or is once nothing is `warming`
     warming: nodes of the next generation that import its modules first, while this one still runs
@@ -86,6 +89,8 @@ class Generation:
     pauses: dict[str, Any] = field(default_factory=dict)
     paces: StepPaces = field(default_factory=StepPaces)
     loss_watch: LossWatch | None = None
+    metrics: dict[str, tuple[int, JobMetric]] = field(default_factory=dict)
+    metrics_left_out: int = 0
     loss_node: str = ""
     done_report: Future[int] | None = None
     stopping: Stop | None = None
@@ -166,6 +171,24 @@ class Generation:
             return False
         self.notice_step = whole
         return True
+
+    def metrics_received(self, values: dict[str, list[Any]], left_out: int) -> None:
+        """Record the metrics of one node: of each the lowest rank counts, as on the node itself."""
+        for name, (rank, last_step, last, min_step, least, max_step, most) in values.items():
+            known = self.metrics.get(name)
+            if known is None and len(self.metrics) == MAX_METRICS:
+                left_out += 1
+            elif known is None or rank <= known[0]:
+                extremes = {"min_step": min_step, "min": least, "max_step": max_step, "max": most}
+                self.metrics[name] = rank, JobMetric(name=name, last_step=last_step, last=last, **extremes)
+        self.metrics_left_out = max(self.metrics_left_out, left_out)
+
+    @property
+    def job_metrics(self) -> JobMetrics:
+        """Its metrics as far as they are known; also called on other threads, which get a copy."""
+        return JobMetrics(
+            values=tuple(metric for _, metric in list(self.metrics.values())), left_out=self.metrics_left_out
+        )
 
     def ready(self, node: str, stage: int, port: int | None) -> tuple[int, list[str]] | None:
         """Record a ready node; return the stage reached by all and the waiting nodes, None if a node is missing."""

@@ -9,7 +9,18 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from ganger.model.job_metrics import MAX_METRICS, MAX_POINTS
 
 MOST: Final = (1 << 53) - 1
 """The largest integer that every JSON reader accepts unchanged; SQLite accepts more."""
@@ -34,6 +45,15 @@ Text = Annotated[str, StringConstraints(max_length=10_000)]
 LongText = Annotated[str, StringConstraints(max_length=100_000)]
 Address = Annotated[str, StringConstraints(max_length=255, pattern=r"^[0-9A-Za-z.:%_-]*$")]
 Tail = Annotated[list[Text], Field(max_length=100)]
+
+
+def _check_printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a name of a metric has a character that cannot be printed")
+    return name
+
+
+MetricName = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_check_printable)]
 Metrics = Annotated[dict[ShortText, float | None], Field(max_length=1_000)]
 
 
@@ -172,6 +192,20 @@ class _Progressed(_OfGeneration):
 class _Observed(_OfGeneration):
     type: Literal["observed"]
     points: Annotated[list[tuple[Step, TimeMs, float | None]], Field(max_length=1_000)]
+
+
+class _MetricsKept(_OfGeneration):
+    """Values by metric: rank; step and value of the newest report, of the lowest value, and of the highest."""
+
+    type: Literal["metrics_kept"]
+    values: Annotated[
+        dict[
+            MetricName,
+            tuple[Rank, Step, float | None, Step | None, float | None, Step | None, float | None],
+        ],
+        Field(max_length=MAX_METRICS),
+    ]
+    left_out: Count
 
 
 class _Checkpointed(_OfGeneration):
@@ -314,6 +348,7 @@ _Message = Annotated[
     | _Started
     | _Progressed
     | _Observed
+    | _MetricsKept
     | _Checkpointed
     | _NoticeSaved
     | _Resumed
@@ -362,10 +397,22 @@ class _Report(_Checked):
     phase: Text | None = None
 
 
+class _Curve(_Checked):
+    rank: Rank
+    points: Annotated[list[tuple[Step, TimeMs, float | None]], Field(max_length=MAX_POINTS)]
+
+
+class _Curves(_Checked):
+    """Curves of a generation on one node, by metric."""
+
+    curves: Annotated[dict[MetricName, _Curve], Field(max_length=MAX_METRICS)]
+
+
 _FIRST: Final[TypeAdapter[_Checked]] = TypeAdapter(Annotated[_Hello | _GetCode, Field(discriminator="type")])
 _MESSAGE: Final[TypeAdapter[_Checked]] = TypeAdapter(_Message)
 _EXIT_RECORD: Final = TypeAdapter(_ExitRecord)
 _PLAN: Final = TypeAdapter(_Plan)
+_CURVES: Final = TypeAdapter(_Curves)
 _REPORT: Final = TypeAdapter(_Report)
 
 
@@ -394,6 +441,11 @@ def plan(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadMessage(f"not JSON: {error}"[:REASON_CHARACTERS]) from None
     return _validated(_PLAN.validate_python, document)
+
+
+def curves(text: bytes) -> dict[str, Any]:
+    """Parse the file `metrics.json` of a generation; raise BadMessage if it is invalid."""
+    return _validated(_CURVES.validate_json, text)
 
 
 def report(line: bytes) -> dict[str, Any]:

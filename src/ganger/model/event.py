@@ -13,6 +13,7 @@ from ganger.model.decision import Cause, Move, Plan
 from ganger.model.evidence import FlawedCheckpoint, RankEnd, RuleMatch, StepWork
 from ganger.model.idle.idle_event import Idle
 from ganger.model.job import Job
+from ganger.model.job_metrics import JobMetrics
 from ganger.model.node_health.health_event import HealthFact, HealthRequest
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
@@ -345,6 +346,14 @@ class CopyDropped(_OfGeneration):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsKept(_OfGeneration):
+    """What a generation has reported of its metrics: written once, before the last of it is gone."""
+
+    metrics: JobMetrics
+    kind: Literal["metrics_kept"] = field(default="metrics_kept")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slow(_OfGeneration):
     """A straggler: reported once for each rank and generation.
 
@@ -481,7 +490,7 @@ Request = Submitted | ChangeRequest | Deleted | Described | _QueueRequest | _Nod
 REQUESTS: Final = frozenset[str](request.__dataclass_fields__["kind"].default for request in get_args(Request))
 """The kinds of requests."""
 
-ProgressFact = Resumed | CopyDropped | Slow | Quiet | CodeEdited | Anomaly | Idle
+ProgressFact = Resumed | CopyDropped | MetricsKept | Slow | Quiet | CodeEdited | Anomaly | Idle
 _Report = Started | Progressed | Checkpointed | ProgressFact
 GenerationFact = _Report | Evicted | Finished | Done | Failed | Cleared
 """Facts about one generation of a gang."""

@@ -197,6 +197,7 @@ class JobSpec:
 
     Attributes:
         run: A shell line, or a tuple of arguments that is executed as it is; empty when every role has its own.
+        templates: The keys that have parameters as they were written, before `params` were inserted; no key of a file.
     """
 
     name: str = _spec("name of the job; its id is the name and a suffix", form="name", default="job")
@@ -274,6 +275,7 @@ class JobSpec:
         form="params",
         factory=dict,
     )
+    templates: dict[str, Any] = field(default_factory=dict)
     checkpoint: Checkpoint | None = _spec("checkpointing", default=None)
     watch: Watch | None = _spec("watching loss and step time, and the consequences", default=None)
     movable: bool = _spec(

@@ -33,7 +33,7 @@ _ALL_NAMESPACES: Final = re.compile(
     r"|GET /api/v1/(node-health|nodes|nodes/[^/]+/telemetry)|POST /api/v1/policy/diff"
 )
 """Answers about the jobs of all namespaces."""
-_ONE_JOB: Final = re.compile(r"GET /api/v1/jobs/([^/]+)(/explain|/elements|/events|/usage|/stacks)?")
+_ONE_JOB: Final = re.compile(r"GET /api/v1/jobs/([^/]+)(/explain|/elements|/events|/usage|/stacks|/metrics)?")
 """Answers about one job: also for its owner."""
 _REPORT: Final = "GET /api/v1/report"
 """Open to every caller about their own jobs."""

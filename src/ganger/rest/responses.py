@@ -31,6 +31,7 @@ VIEWS: Final = (
     service_views.DryRun,
     service_views.Explanation,
     service_views.Stacks,
+    service_views.MetricsView,
     queue_views.QueueRow,
     service_views.MaintenanceRow,
     service_views.NodeRow,

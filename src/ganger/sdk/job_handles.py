@@ -1,6 +1,6 @@
 """Job handles: Job blocks, AsyncJob is awaited; their methods are the same."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack
 
@@ -62,7 +62,8 @@ class Job(_Handle[R]):
     wait = blocking(Verbs.wait)
     explain = blocking(Verbs.explain)
     events = each_blocking(Verbs.events)
-    metrics = each_blocking(Verbs.metrics)
+    metrics = blocking(Verbs.metrics)
+    reports = each_blocking(Verbs.reports)
     stacks = blocking(Verbs.stacks)
     stop = blocking(Verbs.stop)
     suspend = blocking(Verbs.suspend)
@@ -72,9 +73,12 @@ class Job(_Handle[R]):
     rollback = blocking(Verbs.rollback)
     delete = blocking(Verbs.delete)
 
-    def retry(self) -> Self:
-        """Run an ended job again, with the same spec and code, and return the new job."""
-        return type(self)(self.verbs, at_once(self.verbs.retry(self.id)).row)
+    def retry(self, *, params: Mapping[str, str | int | float | bool] | None = None) -> Self:
+        """Run an ended job again, with the same spec and code, and return the new job.
+
+        params: other values of its parameters.
+        """
+        return type(self)(self.verbs, at_once(self.verbs.retry(self.id, params=params)).row)
 
     def clone(self, **fields: Unpack[JobFields]) -> Self:
         """Create a new job from this one: its spec with `fields` over it, and the same code."""
@@ -109,7 +113,8 @@ class AsyncJob(_Handle[R]):
     wait = awaited(Verbs.wait)
     explain = awaited(Verbs.explain)
     events = each_awaited(Verbs.events)
-    metrics = each_awaited(Verbs.metrics)
+    metrics = awaited(Verbs.metrics)
+    reports = each_awaited(Verbs.reports)
     stacks = awaited(Verbs.stacks)
     stop = awaited(Verbs.stop)
     suspend = awaited(Verbs.suspend)
@@ -119,9 +124,9 @@ class AsyncJob(_Handle[R]):
     rollback = awaited(Verbs.rollback)
     delete = awaited(Verbs.delete)
 
-    async def retry(self) -> Self:
+    async def retry(self, *, params: Mapping[str, str | int | float | bool] | None = None) -> Self:
         """See Job.retry."""
-        return type(self)(self.verbs, (await self.verbs.retry(self.id)).row)
+        return type(self)(self.verbs, (await self.verbs.retry(self.id, params=params)).row)
 
     async def clone(self, **fields: Unpack[JobFields]) -> Self:
         """See Job.clone."""

@@ -19,7 +19,7 @@ from ganger.client.secret_values import secret_values
 from ganger.model.job import ENDED, PRIORITIES, GangState, split_element_id
 from ganger.model.views.overview import Order, Overview, Sizes
 from ganger.model.views.policy_views import PolicyTrial, PolicyVersion, PolicyView
-from ganger.model.views.service_views import DryRun, EventRow, Explanation, JobRow, JobView, Stacks, Totals
+from ganger.model.views.service_views import DryRun, EventRow, Explanation, JobRow, JobView, MetricsView, Stacks, Totals
 from ganger.sdk.decode import view
 from ganger.sdk.job_fields import Command, JobFields, spec_of
 from ganger.sdk.outcomes import Outcome, failure_of, read_outcomes
@@ -216,10 +216,14 @@ class Verbs:
                 if not is_over:
                     await anext(news)
 
-    async def metrics(self, id: str) -> AsyncGenerator[Report, None]:
+    async def metrics(self, id: str) -> MetricsView:
+        """Return the metrics that the job has reported: last, lowest and highest value of each, and its curve."""
+        return view(MetricsView, await self._ask("GET", f"/jobs/{quoted(id)}/metrics"))
+
+    async def reports(self, id: str) -> AsyncGenerator[Report, None]:
         """Yield every report of rank 0, oldest first."""
         await self._link.connect()
-        async with aclosing(self._link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))) as lines:
+        async with aclosing(self._link.lines(Request("GET", f"/jobs/{quoted(id)}/reports"))) as lines:
             async for line in lines:
                 report = json.loads(line)
                 yield Report(report["t"], report["generation"], report["rank"], report["step"], report["metrics"])
@@ -255,9 +259,10 @@ class Verbs:
         """Restart a live job from its newest checkpoint at or before `step`; newer ones are set aside."""
         return await self._change(id, rollback=step)
 
-    async def retry(self, id: str) -> JobView:
-        """Run an ended job again, with the same code, and return the new job."""
-        return await self._again(id, "retry", None)
+    async def retry(self, id: str, *, params: Mapping[str, str | int | float | bool] | None = None) -> JobView:
+        """Run an ended job again, with the same code, and return the new job; `params`: other values of parameters."""
+        values = {name: str(value) for name, value in (params or {}).items()}
+        return await self._again(id, "retry", {"params": values} if values else None)
 
     async def clone(self, id: str, **fields: Unpack[JobFields]) -> JobView:
         """Create a new job from a live or ended one: its spec with `fields` over it, and the same code."""

@@ -14,14 +14,14 @@ from ganger.model.job import JobSpec
 from ganger.registry import frameworks
 from ganger.spec.infer_framework import add_defaults_that_inference_would_change, infer_framework
 from ganger.spec.job_cross_checks import find_contradictions
-from ganger.spec.parameters import insert_params
+from ganger.spec.parameters import insert_params, parameter_templates, used_parameters
 from ganger.spec.schema import KIND, build, json_schema, to_mapping
 from ganger.spec.spec_document import Document, Loc, SpecProblem, format_location, quote, read_mapping
 from ganger.spec.text_fields import did_you_mean
 from ganger.spec.validation import validate_mapping
 from ganger.spec.yaml_text import documents, read_text
 
-__all__ = ["json_schema", "parse_spec", "parse_specs", "spec_from_dict", "spec_to_dict"]
+__all__ = ["change_spec", "json_schema", "parse_spec", "parse_specs", "spec_from_dict", "spec_to_dict"]
 
 _AS_WRITTEN: Final[tuple[Loc, ...]] = (
     ("env",),
@@ -57,6 +57,32 @@ def parse_spec(text: str | bytes, filename: str, overrides: Mapping[str, Any] | 
     document = read_text(text, filename)
     declared = _declared_parameters(document)
     document.merge(read_mapping(overrides or {}, "the command line"))
+    return _spec(document, declared)
+
+
+def change_spec(fields: Mapping[str, Any], job: str, overrides: Mapping[str, Any], next: str) -> JobSpec:
+    """Parse the mapping of an accepted job, as `spec_to_dict` returns it, with `overrides` merged over it.
+
+    Parameters are inserted again, with the values of `overrides`. One that only replaced fields used is dropped: its
+    old value would say of the new job what is not so. Raise no_such_parameter, with `next` as the remedy, for a value
+    of a parameter that the job does not have; bad_spec with `job: message` for each error.
+    """
+    document = read_mapping(fields, job)
+    declared = _declared_parameters(document)
+    used_before = used_parameters(document.data)
+    changes = read_mapping(overrides, "the command line")
+    values = changes.data.get("params")
+    document.merge(changes)
+    used = used_parameters(document.data)
+    for name in values if isinstance(values, dict) else ():
+        if name not in declared | used:
+            names = ", ".join(sorted(declared | used))
+            known = f"; its parameters: {names}" if names else ": it has no parameters"
+            raise RequestError("no_such_parameter", f"{job} has no parameter {name}{known}", next)
+    params = document.data.get("params")
+    if isinstance(params, dict):
+        for name in used_before - used - frozenset(values if isinstance(values, dict) else ()):
+            params.pop(name, None)
     return _spec(document, declared)
 
 
@@ -102,10 +128,29 @@ def spec_from_dict(data: Mapping[str, Any], where: str) -> JobSpec:
 
 
 def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
-    """Return the mapping that a user would write for `spec`, ready for JSON and YAML, without default values."""
+    """Return the mapping that a user would write for `spec`, ready for JSON and YAML, without default values.
+
+    Texts have their parameters as they were written, so that others can be inserted (`change_spec`).
+    """
     data = to_mapping(JobSpec, spec)
     add_defaults_that_inference_would_change(spec, data)
+    if "run" in spec.templates:
+        # The sizes that `torchrun --nproc-per-node ${{ params.n }}` implies are to follow the parameter.
+        inferred = {key: value for key, value in data.items() if key not in ("nodes", "nproc_per_node")}
+        infer_framework(inferred)
+        implied = [key for key in ("nodes", "nproc_per_node") if key in data and inferred.get(key) == data[key]]
+        data = {key: value for key, value in data.items() if key not in implied}
+    _merge_templates(data, spec.templates)
     return data
+
+
+def _merge_templates(data: dict[str, Any], templates: Mapping[str, Any]) -> None:
+    """Write texts with parameters in the places of those that were inserted."""
+    for key, template in templates.items():
+        if isinstance(template, dict):
+            _merge_templates(data.setdefault(key, {}), template)
+        else:
+            data[key] = template
 
 
 def _declared_parameters(document: Document) -> frozenset[str]:
@@ -126,6 +171,7 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
         raise document.error_for([SpecProblem(("apiVersion",), what + hint, key=True)])
     _keep_literal_text(document)
     _move_secrets(document)
+    templates = parameter_templates(data)
     early_problems = [*_unsupported(document), *_no_command(data), *insert_params(document, declared)]
     early_problems += infer_framework(data)
     model, field_problems = validate_mapping(JobSpec, {key: value for key, value in data.items() if key != "kind"})
@@ -140,7 +186,7 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
         raise document.error_for(problems)
     if model is None or document.unreadable:
         raise document.error_for([])
-    spec: JobSpec = build(JobSpec, model)
+    spec: JobSpec = build(JobSpec, model, templates=templates)
     if problems := list(find_contradictions(spec, data)):
         raise document.error_for(problems)
     return spec

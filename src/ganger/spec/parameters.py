@@ -15,6 +15,29 @@ _NAME: Final = re.compile(r"params\.([A-Za-z_][A-Za-z0-9_]*)")
 _WITH_THEM: Final = ("run", "setup", "env")
 
 
+def parameter_templates(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a job's mapping that has parameters, as it is before they are inserted.
+
+    A command that is a list is whole, so that its words keep their places.
+    """
+    templates: dict[str, Any] = {}
+    for path, text in _texts(data):
+        if _MARK.search(text) is None:
+            continue
+        *around, key = [step for step in path if isinstance(step, str)]
+        source, target = data, templates
+        for step in around:
+            source, target = source[step], target.setdefault(step, {})
+        target[key] = list(source[key]) if isinstance(source[key], list) else source[key]
+    return templates
+
+
+def used_parameters(data: dict[str, Any]) -> frozenset[str]:
+    """Return the names of the parameters in a job's mapping."""
+    marks = (mark for _, text in _texts(data) for mark in _MARK.finditer(text))
+    return frozenset(name[1] for mark in marks if (name := _NAME.fullmatch(mark[1])))
+
+
 def insert_params(document: Document, declared: frozenset[str]) -> Iterator[SpecProblem]:
     """Insert every parameter; yield a problem for each that is undefined, and for each that is unused and undeclared.
 
@@ -25,9 +48,8 @@ def insert_params(document: Document, declared: frozenset[str]) -> Iterator[Spec
     params = document.data.get("params", {})
     if not isinstance(params, dict):
         return
-    used: set[str] = set()
+    used = used_parameters(document.data)
     for path, text in list(_texts(document.data)):
-        used |= {name[1] for mark in _MARK.finditer(text) if (name := _NAME.fullmatch(mark[1]))}
         yield from _insert(document.data, path, text, params)
     known = sorted(declared | used)
     for name in params:

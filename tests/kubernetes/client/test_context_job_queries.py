@@ -307,21 +307,20 @@ def test_what_goes_another_way_says_which(system: ServedController, arguments: l
     assert (result.returncode, says in result.stderr) == (2, True), result
 
 
-async def report_a_step(system: ServedController, gang: str, node: str) -> None:
-    """Report what the launcher of rank 0 reports once its ranks run and report steps."""
+async def send_messages(system: ServedController, port: int, gang: str, node: str, *messages: dict[str, Any]) -> None:
+    """Send messages as the launcher of rank 0 does, which is started, until the controller has recorded the last."""
     secrets = [
         item for item in system.api.objects("secrets") if item["metadata"]["labels"].get(object_names.JOB) in gang
     ]
     token = base64.b64decode(secrets[0]["data"]["token-1-0"]).decode()
-    port = await system.controlled.backend.listener.open("127.0.0.1", 0, None)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     about = {"v": 2, "gang": gang, "node": node, "generation": 1}
     hello = {"type": "hello", "token": token, "pid": 1, "start_ticks": 1, "generations": [1], "address": "127.0.0.1"}
-    progressed = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": True}
-    for message in (hello, {"type": "started", "n": 1, "pids": {"0": [2, 2]}}, {**progressed, "n": 2}):
-        writer.write(json.dumps(about | message).encode() + b"\n")
-    while json.loads(await reader.readline()).get("n") != 2:
-        pass  # until the controller has recorded both
+    for number, message in enumerate((hello, {"type": "started", "pids": {"0": [2, 2]}}, *messages)):
+        numbered = {} if message["type"] in ("hello", "metrics_kept") else {"n": number}
+        writer.write(json.dumps(about | message | numbered).encode() + b"\n")
+    while json.loads(await reader.readline()).get("n") != len(messages) + 1:
+        pass
     writer.close()
     await writer.wait_closed()
 
@@ -330,7 +329,11 @@ def test_a_job_that_reports_steps(system: ServedController, array: str) -> None:
     system.ganger("stop", array)
     name = system.ganger("submit", "--gpu", "8", "--name", "steps", "--", "x").stdout.strip()
     until(lambda: system.status(name).get("nodes") and name in "".join(system.names("pods")), f"{name} to be placed")
-    system.awaits(report_a_step(system, f"{name}.default", system.status(name)["nodes"][0]))
+    gang, [node] = f"{name}.default", system.status(name)["nodes"]
+    metrics = {"type": "metrics_kept", "values": {"loss": [0, 7, 2.5, 6, 2.25, 5, None]}, "left_out": 0}
+    progressed = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": True}
+    port = system.awaits(system.controlled.backend.listener.open("127.0.0.1", 0, None))
+    system.awaits(send_messages(system, port, gang, node, metrics, progressed))
     system.wait(name, "Running")
     result = system.ganger("get", name)
     assert (result.returncode, result.stderr) == (0, "")
@@ -338,3 +341,16 @@ def test_a_job_that_reports_steps(system: ServedController, array: str) -> None:
     progress = record(system.ganger("get", name, "-o", "json"))["progress"]
     assert {**progress, "t": 0} == {"step": 7, "metrics": {"loss": 2.5}, "t": 0, "phase": None}
     assert type(progress["t"]) is int
+    assert "metrics    loss 2.5 at step 7, min 2.25 at step 6" in result.stdout, "also of an attempt that runs"
+
+    over = ({"type": "finished"}, {"type": "cleared", "killed": [], "grace_ms": 0})
+    system.awaits(send_messages(system, port, gang, node, *over))
+    system.wait(name, "Succeeded")
+    value = {"name": "loss", "lastStep": 7, "last": 2.5, "minStep": 6, "min": 2.25, "maxStep": 5}
+    assert system.status(name)["metrics"] == {"values": [value], "leftOut": 0}
+    assert "loss 2.5" in system.ganger("ls", "-o", "wide").stdout
+    assert "metrics    loss 2.5 at step 7, min 2.25 at step 6" in system.ganger("get", name).stdout
+    [metric] = record(system.ganger("metrics", name, "-o", "json"))["metrics"]
+    assert (metric["min"], metric["points"]) == (2.25, None)
+    result = system.ganger("metrics", name, "loss")
+    assert (result.returncode, "curves are not kept in a cluster" in result.stderr) == (2, True), result

@@ -40,6 +40,23 @@ def end(system: ServedController, name: str, step: int | None = None) -> None:
     system.wait(name, "Stopped")
 
 
+def test_a_clone_and_a_retry_have_the_parameters_that_are_given(system: ServedController, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("name: exp\nrun: train --lr ${{ params.lr }}\nparams: {lr: 0.5}\nresources: {cpu: 1}\n")
+    first = system.ganger("submit", "-f", str(file), "--param", "lr=0.25").stdout.strip()
+    end(system, first)
+    clone = system.ganger("clone", first, "--param", "lr=0.03")
+    retried = system.ganger("retry", first, "--param", "lr=0.02")
+    for result, lr in ((clone, "0.03"), (retried, "0.02")):
+        gang = f"{result.stdout.strip()}.default"
+        until(lambda gang=gang: gang in system.controlled.loop.copy().gangs, f"it to be accepted: {result}")
+        spec = system.controlled.loop.copy().gangs[gang].job.spec
+        assert (spec.run, spec.params) == (f"train --lr {lr}", {"lr": lr})
+    for verb in ("clone", "retry"):
+        result = system.ganger(verb, first, "--param", "wd=1")
+        assert f"{first} has no parameter wd; its parameters: lr" in result.stderr, result
+
+
 def test_a_retry_names_the_job_that_saved_something_and_a_clone_does_not(system: ServedController) -> None:
     first = submit(system, "--name", "train")
     end(system, first, 40)

@@ -21,6 +21,7 @@ from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.event import Event, Failed
 from ganger.model.evidence import RuleMatch
 from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job_metrics import JobMetric
 from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.job_sections.retry_spec import Retry, Rule
 from ganger.ports import LaunchPlan, RankPlan
@@ -127,6 +128,47 @@ def test_failure_has_the_ends_of_all_pods_and_the_matching_rule(listens: ListenF
         lambda: {node for event in recorder.of("cleared") for node in event.nodes} == {"n1", "n2"}, "both are over"
     )
     assert recorder.generation.remaining == []
+
+
+REPORTS_METRICS = """
+import os
+from ganger.train import report
+
+rank = int(os.environ["GANGER_RANK"])
+for step in range(3):
+    report(step=step, loss=10.0 * rank + step, **{f"rank{rank}": float("nan")})
+while not os.path.exists("go"):
+    pass
+"""
+
+
+def test_metrics_of_all_nodes_are_reported_once_before_the_last_is_clear(
+    listens: ListenFixture, starts: StartFixture
+) -> None:
+    first = listens()
+    pods = [starts(first, node) for node in NODES[:2]]
+    EventRecorder(generation_of(pods)).attach(first)
+    plans = [pod.plan([sys.executable, "-c", REPORTS_METRICS], (rank,)) for rank, pod in enumerate(pods)]
+    first.run(*plans)
+    for pod in pods:
+        first.wait("metrics_kept", pod.node)
+        (pod.directory / "work").mkdir(exist_ok=True)
+    first.close()
+    for pod in pods:
+        (pod.directory / "work" / "go").touch()
+        wait_until((pod.task / "1" / "cleared").exists, "its rank has ended while no server was there")
+    after = EventRecorder(generation_of(pods))
+    second = listens(port=first.port, prepare=lambda controller: after.attach(controller, *plans))
+    second.wait_for_hello(2)
+    for pod in pods:
+        second.wait("cleared", pod.node)
+    wait_until(lambda: not after.generation.remaining, "all nodes are clear")
+    [kept] = after.of("metrics_kept")
+    kinds = [event.kind for event in after.events]
+    assert kinds.index("metrics_kept") < len(kinds) - 1 == len(kinds) - 1 - kinds[::-1].index("cleared")
+    values = {metric.name: metric for metric in kept.metrics.values}
+    assert values["loss"] == JobMetric(name="loss", last_step=2, last=2.0, min_step=0, min=0.0, max_step=2, max=2.0)
+    assert {name: metric.last for name, metric in values.items()} == {"loss": 2.0, "rank0": None, "rank1": None}
 
 
 def test_nodes_start_the_next_stage_together(listens: ListenFixture, starts: StartFixture) -> None:

@@ -127,7 +127,7 @@ def test_newest_generation_by_default(files: JobFiles) -> None:
 
 def test_job_that_wrote_nothing(files: JobFiles) -> None:
     assert list(log_reader.lines(files, LogQuery(job="job"))) == []
-    assert list(log_reader.metrics(files, "job")) == []
+    assert list(log_reader.reports(files, "job")) == []
     assert log_reader.progress(files, "job") is None
 
 
@@ -293,7 +293,7 @@ def test_metrics_over_generations(files: JobFiles) -> None:
     write(files, "n2", 10, "rank-0.report", '{"t": 4, "step": 2}\n{"t": 5, "st')
     write(files, "n2", 2, "rank-0.report", 'noise\n{"t": 3, "step": 2, "metrics": {"loss": 2.0}}\n')
     write(files, "n2", 2, "rank-1.report", '{"t": 9, "step": 9}\n')
-    assert list(log_reader.metrics(files, "job")) == [
+    assert list(log_reader.reports(files, "job")) == [
         {"generation": 1, "rank": 0, "t": 1, "step": 1, "metrics": {"loss": 3.0}},
         {"generation": 2, "rank": 0, "t": 3, "step": 2, "metrics": {"loss": 2.0}},
         {"generation": 10, "rank": 0, "t": 4, "step": 2, "metrics": {}},

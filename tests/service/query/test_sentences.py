@@ -14,6 +14,7 @@ from ganger.model.decision import Cause, Move, NodeShare, Plan, Start, Stop, Wai
 from ganger.model.evidence import FlawedCheckpoint, RuleMatch, StepWork
 from ganger.model.idle.idle_event import Idle, IdleStep
 from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job_metrics import JobMetric, JobMetrics
 from ganger.model.node_health import health_event as h
 from ganger.model.node_health.fault import Fault, Severity
 from ganger.model.node_health.health_decision import ActOnNode, HealthAction
@@ -200,6 +201,19 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
         e.CopyDropped(node="n1", peer="n2", step=40, reason="it has no room", **GENERATION),
         "a-1",
         "a-1 (attempt 2): the checkpoint of step 40 on n1 was not copied to n2: it has no room",
+    ),
+    (
+        e.MetricsKept(
+            metrics=JobMetrics(
+                values=(
+                    JobMetric(name="loss", last_step=9, last=0.251234),
+                    *(JobMetric(name=f"m{index}", last_step=9, last=None) for index in range(9)),
+                )
+            ),
+            **GENERATION,
+        ),
+        "a-1",
+        "a-1 (attempt 2) reported: loss 0.2512, m0 NaN, m1 NaN, m2 NaN, m3 NaN, m4 NaN, m5 NaN, m6 NaN and 2 more",
     ),
     (
         e.Slow(node="n1", rank=3, step_ms=900, peers_ms=250, **GENERATION),

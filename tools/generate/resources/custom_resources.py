@@ -11,6 +11,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from ganger.model.job import JobSpec
+from ganger.model.job_metrics import MAX_METRICS
 from ganger.model.network_profile import NetworkProfile
 from ganger.model.policy import Rules
 from ganger.model.queue import Queue
@@ -29,6 +30,8 @@ Object = dict[str, Any]
 
 _TEXT: Final[Object] = {"type": "string"}
 _COUNT: Final[Object] = {"type": "integer", "format": "int64", "minimum": 0}
+_STEP: Final[Object] = {"type": "integer", "format": "int64"}
+_NUMBER: Final[Object] = {"type": "number"}
 _TIME: Final[Object] = {"type": "string", "format": "date-time"}
 _ANYTHING: Final[Object] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _CONDITION: Final[Object] = {
@@ -85,6 +88,7 @@ def _job() -> Object:
         | {"description": "store: code from a repository is in the controller's durable store, and not in a ConfigMap"},
         "startup": _startup(),
         "ledger": _ledger(),
+        "metrics": _metrics(),
         "reservedStart": _TIME | {"description": "latest start by its reservation"},
         "seq": _COUNT | {"description": "internal: sequence number of the last event that the status includes"},
         "record": _TEXT | {"description": "internal: state from which a restarted controller continues"},
@@ -133,6 +137,31 @@ def _ledger() -> Object:
         },
     }
     return {"type": "object", "description": "use of its time, as of its last change", "properties": properties}
+
+
+def _metrics() -> Object:
+    figures = {
+        "name": _TEXT | {"description": "its name in report()"},
+        "lastStep": _STEP | {"description": "step of its last value"},
+        "last": _NUMBER | {"description": "last value, absent if it was not a finite number"},
+        "minStep": _STEP | {"description": "step of its lowest value"},
+        "min": _NUMBER | {"description": "lowest value, absent if none was finite"},
+        "maxStep": _STEP | {"description": "step of its highest value"},
+        "max": _NUMBER | {"description": "highest value, absent if none was finite"},
+    }
+    properties = {
+        "values": {
+            "type": "array",
+            "maxItems": MAX_METRICS,
+            "description": "the first metrics that it reported",
+            "items": {"type": "object", "properties": figures, "required": ["name", "lastStep"]},
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        "leftOut": _COUNT | {"description": "how many more it reported"},
+    }
+    description = "metrics that the ranks reported, over all attempts that have ended; not of arrays"
+    return {"type": "object", "description": description, "properties": properties}
 
 
 def _job_spec() -> Object:

@@ -55,6 +55,7 @@ from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested, Submitted
 from ganger.model.job import Job, JobSpec
+from ganger.model.job_metrics import Curve, JobMetrics
 from ganger.model.network_profile import NetworkProfile
 from ganger.model.policy import NamespaceQueues, Rules
 from ganger.model.views.service_views import Stacks
@@ -326,7 +327,13 @@ class KubernetesBackend(NodesOfCluster):
     def follow(self, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
         return self.logs.follow(query, ended)
 
-    def metrics(self, job: str) -> Iterator[dict[str, Any]]:
+    def metrics(self, job: str) -> JobMetrics:
+        return self._runtime.metrics(job)
+
+    def curves(self, job: str) -> tuple[Curve, ...] | None:
+        return None  # its launchers write them to disks of pods
+
+    def reports(self, job: str) -> Iterator[dict[str, Any]]:
         newest = self._place.progress(job)
         return iter([newest] if newest else [])
 

@@ -22,6 +22,8 @@ from ganger.ports import LaunchPlan
 
 MAX_BYTES: Final = 64 << 20
 """Largest file that is read whole: ranks could have written anything in its place."""
+CURVES: Final = "metrics.json"
+"""File of a generation's curves (`launcher.ranks.metric_curves`)."""
 _MAX_IGNORED: Final = 1_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PRIVATE_FILE: Final = 0o600
@@ -105,6 +107,11 @@ class TaskDirectory:
     def has_begun(self, generation: int) -> bool:
         """Tell if a launcher has begun this generation."""
         return self.generation(generation).is_dir()
+
+    def curves(self, generation: int) -> dict[str, Any]:
+        """Return the curves of a generation here, by metric, as of `launcher_server.message_schema`."""
+        content = _parse_untrusted(self.generation(generation) / CURVES, message_schema.curves)
+        return {} if content is None else dict(content["curves"])
 
     def cleared(self, generation: int) -> bool:
         """Tell if the launcher has recorded that no process of this generation is left."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.backends.local import log_reader, stack_files
+from ganger.backends.local import log_reader, metric_files, stack_files
 from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.log_files import LOG
 from ganger.backends.local.machine_place import MachinePlace
@@ -25,6 +25,7 @@ from ganger.launcher_server.runtime.gang_runtime import GangRuntime, Place
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
+from ganger.model.job_metrics import Curve, JobMetrics
 from ganger.model.views.service_views import Stacks
 from ganger.ports import (
     LaunchPlanner,
@@ -108,9 +109,16 @@ class FileBackend:
 
         return log_reader.follow(self._files, query, ended_and_refreshed)
 
-    def metrics(self, job: str) -> Iterator[dict[str, Any]]:
+    def metrics(self, job: str) -> JobMetrics:
+        return self._runtime.metrics(job)
+
+    def curves(self, job: str) -> tuple[Curve, ...] | None:
         self.refresh(job)
-        return log_reader.metrics(self._files, job)
+        return metric_files.curves(self._files, job)
+
+    def reports(self, job: str) -> Iterator[dict[str, Any]]:
+        self.refresh(job)
+        return log_reader.reports(self._files, job)
 
     def progress(self, job: str) -> dict[str, Any] | None:
         return log_reader.progress(self._files, job)

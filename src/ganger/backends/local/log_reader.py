@@ -1,4 +1,4 @@
-"""Output, metrics and progress of a job's ranks, read from files that may still grow.
+"""Output, reports and progress of a job's ranks, read from files that may still grow.
 
 It only reads files and shares no state, so any thread may call it. A record is one line of a file, `<unix ms>
 <stream> <text>`; stream `O` or `E` is a piece of a line of stdout or stderr that continues in the next record of that
@@ -224,9 +224,9 @@ def newest_lines(source: Source, most_bytes: int) -> Iterator[LogLine]:
     yield from _Reader(replace(source, parts=parts), None, max(0, size - most_bytes)).read_all()
 
 
-def metrics(files: JobFiles, job: str) -> Iterator[dict[str, Any]]:
+def reports(files: JobFiles, job: str) -> Iterator[dict[str, Any]]:
     """Yield every report of rank 0 with a step, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
-    for generation, path in _reports(files, job):
+    for generation, path in _report_files(files, job):
         with path.open("rb") as file:
             for report in map(_report, file):
                 if report and report.get("step") is not None:
@@ -238,10 +238,10 @@ def progress(files: JobFiles, job: str) -> dict[str, Any] | None:
 
     The report has "step", "metrics", "t" and "phase".
     """
-    reports = _reports(files, job)
-    if not reports or reports[-1][0] != newest_generation(files, job):
+    paths = _report_files(files, job)
+    if not paths or paths[-1][0] != newest_generation(files, job):
         return None
-    with reports[-1][1].open("rb") as file:
+    with paths[-1][1].open("rb") as file:
         file.seek(max(0, file.seek(0, 2) - BLOCK_BYTES))
         latest = [report for report in map(_report, file.readlines()) if report]
     stepped = [report for report in latest if report.get("step") is not None]
@@ -249,7 +249,7 @@ def progress(files: JobFiles, job: str) -> dict[str, Any] | None:
     return _numbers(stepped[-1]) | {"phase": phases[-1] if phases else None} if stepped else None
 
 
-def _reports(files: JobFiles, job: str) -> list[tuple[int, Path]]:
+def _report_files(files: JobFiles, job: str) -> list[tuple[int, Path]]:
     """Return (generation, report file of rank 0), ordered by generation."""
     candidates = [
         (generation, task.generation(generation) / "rank-0.report")

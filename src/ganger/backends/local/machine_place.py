@@ -61,8 +61,9 @@ class MachinePlace:
         if node in self._lost or node not in self._nodes:
             return
         self._lost.append(node)
+        lost = self._runtime.lose(node)  # first, for the metrics: the loss may be the end of a job
         self._runtime.report(NodeLost(node=node, detail="the node was made to fail"))
-        for generation in self._runtime.lose(node):
+        for generation in lost:
             self._runtime.run(self.sweep(generation, node))
         for task in self._launchers.all():
             if task.node == node:

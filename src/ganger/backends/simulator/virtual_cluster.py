@@ -30,6 +30,7 @@ from ganger.model import event as e
 from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import Job
+from ganger.model.job_metrics import Curve, JobMetrics
 from ganger.model.node_health.health_event import RepairEnded
 from ganger.model.views.service_views import Stacks
 from ganger.ports import LiveGeneration, LogLine, LogQuery, Metric, RepairCall, Report, UsageSample
@@ -280,8 +281,16 @@ class VirtualCluster:
         """Return no lines: virtual processes write none."""
         return iter(())
 
-    def metrics(self, job: str) -> Iterator[dict[str, Any]]:
+    def metrics(self, job: str) -> JobMetrics:
         """Return no metrics: virtual processes report none."""
+        return JobMetrics()
+
+    def curves(self, job: str) -> tuple[Curve, ...] | None:
+        """Return no curves: virtual processes report none."""
+        return ()
+
+    def reports(self, job: str) -> Iterator[dict[str, Any]]:
+        """Return no reports: virtual processes make none."""
         return iter(())
 
     def progress(self, job: str) -> dict[str, Any] | None:

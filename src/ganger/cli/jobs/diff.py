@@ -11,6 +11,7 @@ from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import job_argument, output_option
 from ganger.cli.output.print_output import Column, shell_quote, show, show_json, show_table
 from ganger.model.job import ENDED
+from ganger.model.job_metrics import format_metric
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
 Record = dict[str, Any]
@@ -35,7 +36,7 @@ class Difference:
 @click.argument("other", metavar="JOB", shell_complete=completions.jobs)
 @output_option
 def diff_command(job: str, other: str, output: str) -> None:
-    """Show the differences between two jobs: spec, code, outcome.
+    """Show the differences between two jobs: spec, code, outcome, metrics.
 
     Prints `same` if there are none. Compares the names of secrets but not their values. Exits with 0 either way.
     """
@@ -65,7 +66,8 @@ def differences(first: Record, second: Record) -> Iterator[Difference]:
 
 def _requested(job: Record) -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of everything that was requested."""
-    yield from _flat("", job["spec"] | {"priority": job["row"]["priority"]})
+    spec = {key: value for key, value in job["spec"].items() if key != "templates"}
+    yield from _flat("", spec | {"priority": job["row"]["priority"]})
 
 
 def _outcome(job: Record) -> Iterator[tuple[str, Any]]:
@@ -79,6 +81,9 @@ def _outcome(job: Record) -> Iterator[tuple[str, Any]]:
     yield "state", row["state"]
     yield "exit_code", row["exit_code"]
     yield "attempts", len(job["attempts"])
+    for metric in row["metrics"]["values"]:
+        for key in ("last", "min", "max"):
+            yield f"metrics.{metric['name']}.{key}", format_metric(metric[key])
     if row["state"] in ENDED:
         yield "how it ended", row["sentence"].replace(row["id"], "it")
 

@@ -200,7 +200,7 @@ def record(key: Key) -> dict[str, str | None]:
 
 def _keys(spec_class: type, prefix: str) -> list[Key]:
     hints, parts, result = get_type_hints(spec_class), dict[str, tuple[Field[Any], ...]](), list[Key]()
-    for part in fields(spec_class):
+    for part in (part for part in fields(spec_class) if "doc" in part.metadata):
         name = part.metadata["key"] or part.name
         parts[name] = (*parts.get(name, ()), part)
     for name, key_parts in parts.items():

@@ -17,6 +17,7 @@ from ganger.cli.options import (
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.job_detail_text import job_lines
 from ganger.cli.output.job_usage import show_usage
+from ganger.cli.output.metric_text import main_metric_text
 from ganger.cli.output.print_output import (
     Column,
     current_time_ms,
@@ -53,6 +54,8 @@ _COLUMNS: Final = (
     Column("RAN", right=True),
     Column("NOTE", cut=True),
 )
+_METRIC: Final = Column("METRIC")
+"""The column that -o wide adds before the last one."""
 
 
 @click.command("ls")
@@ -71,7 +74,13 @@ _COLUMNS: Final = (
     "--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: only jobs without it."
 )
 @time_range_options("jobs that were live")
-@output_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json"]),
+    default="table",
+    help="Output format: table, wide with the last value of a metric, or JSON only.",
+)
 def ls_command(
     *,
     array: str | None,
@@ -84,7 +93,8 @@ def ls_command(
     """List pending, running and recently ended jobs, or the elements of an array.
 
     Jobs are sorted newest first, elements by index. NOTE is the pending reason, the nodes, or how the job ended. A
-    filter selects from all jobs, however old. An array is listed as one job: `ganger ls ARRAY` lists its elements.
+    filter selects from all jobs, however old. With -o wide METRIC is the last loss that the job reported, or else its
+    first metric; `ganger metrics JOB` has all. An array is listed as one job: `ganger ls ARRAY` lists its elements.
     """
     client = connect()
     query = filters | {
@@ -102,12 +112,18 @@ def ls_command(
     else:
         empty = "no matching jobs" if filters_given else "no jobs yet: ganger run -- python train.py"
     shown = [index for index in range(len(_COLUMNS)) if index != _USER or client.context is not None]
+    columns = [_COLUMNS[index] for index in shown]
+    if output == "wide":
+        columns.insert(-1, _METRIC)
 
     def cells(row: Record) -> tuple[str, ...]:
         all_cells = _cells(row, now_ms)
-        return tuple(all_cells[index] for index in shown)
+        kept = [all_cells[index] for index in shown]
+        if output == "wide":
+            kept.insert(-1, main_metric_text(row["metrics"]))
+        return tuple(kept)
 
-    show_rows([_COLUMNS[index] for index in shown], rows, cells, empty, output)
+    show_rows(columns, rows, cells, empty, output)
 
 
 @click.command("get")

@@ -98,7 +98,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
                 "gpu": _gpu(flags),
                 "cpu": flags["cpu"],
                 "memory": _memory(flags["memory"]),
-                "extended": {name: _amount(text) for name, text in _pairs("--resource", flags["extended"])} or None,
+                "extended": {name: _amount(text) for name, text in pairs("--resource", flags["extended"])} or None,
             }
         ),
         "placement": _without_unset(
@@ -107,7 +107,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
                 "mode": flags["mode"],
                 "nodes": _names(flags["nodelist"]),
                 "network": "rdma" if flags["network"] == "rdma" else _names(flags["network"]),
-                "node_selector": dict(_pairs("--node-label", flags["node_labels"])) or None,
+                "node_selector": dict(pairs("--node-label", flags["node_labels"])) or None,
                 "tolerations": list(flags["tolerations"]) or None,
             }
         ),
@@ -116,7 +116,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "volumes": [_volume(text) for text in flags["volumes"]] or None,
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
-        "params": dict(_parameter(text) for text in flags.get("param", ())),
+        "params": dict(pairs("--param", flags.get("param", ()))),
         "checkpoint": _without_unset(
             {
                 "dir": flags["checkpoint"],
@@ -239,7 +239,7 @@ def _dependency(text: str) -> dict[str, str]:
     return {"job": job, "when": condition} if colon else {"job": text}
 
 
-def _pairs(option: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+def pairs(option: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the values of an option as NAME=VALUE. Problem: one without a value."""
     for text in texts:
         name, equals, value = text.partition("=")
@@ -259,14 +259,6 @@ def _volume(text: str) -> dict[str, str]:
     if not name or not colon or not path:
         raise Problem(f"--volume {text} is not NAME:PATH", next=f"--volume {name or 'data'}:/data")
     return {"name": name, "path": path}
-
-
-def _parameter(text: str) -> tuple[str, str]:
-    """Parse a parameter from NAME=VALUE."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise Problem(f"--param {text} has no value", next=f"--param {name}=VALUE")
-    return name, value
 
 
 def _without_unset(values: dict[str, Any]) -> dict[str, Any]:

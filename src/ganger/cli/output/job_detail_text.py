@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ganger.cli.output.messages import SUSPENDED, Progress, cost_lines, counted_processes, idle_text, ledger_line, size
+from ganger.cli.output.metric_text import metric_lines
 from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import Column, colour_state, fitted_lines, format_time, shell_quote
 from ganger.model.job import ENDED
@@ -67,6 +68,7 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         )
     code = spec["code"]
     yield "code", f"{code['git']} at {code['ref']}" if isinstance(code, dict) else code or ""
+    yield "params", " ".join(f"{name}={shell_quote(value)}" for name, value in spec["params"].items())
     yield "setup", spec["setup"] or ""
     yield "env", " ".join(f"{name}={shell_quote(value)}" for name, value in spec["env"].items())
     if checkpoint := spec["checkpoint"]:
@@ -126,6 +128,8 @@ def _state_fields(job: Record, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "start-up", startup_text(job["startup"]) if job.get("startup") else ""
     if job["progress"]:
         yield "progress", Progress().text(job)
+    for index, line in enumerate(metric_lines(row["id"], row["metrics"])):
+        yield "" if index else "metrics", line
     yield "checkpoint", f"step {job['checkpoint_step']}" if job["checkpoint_step"] is not None else ""
     if job["saves"]:
         yield "saves", _saves_text(job["saves"])

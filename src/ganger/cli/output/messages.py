@@ -5,11 +5,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ganger.cli.output.metric_text import TOTALS
 from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import format_clock, format_time, shell_quote
 from ganger.cli.output.rank_lines import process_count
 from ganger.model.idle.idle_rules import STOP, SUSPEND
 from ganger.model.job import ENDED, WORKER
+from ganger.model.job_metrics import format_metric
 from ganger.model.pending_reason import ReasonCode
 from ganger.model.units import MINUTE_MS, format_bytes, format_cpu, format_duration
 from ganger.model.views.service_views import PARTS
@@ -327,17 +329,13 @@ class Progress:
             nodes = ", ".join(job["row"]["nodes"])
             return f"{job['row']['state']} on {nodes}" if nodes else str(job["row"]["state"])
         metrics = report.get("metrics") or {}
-        total = metrics.get("total_steps") or metrics.get("steps")
+        total = next((metrics[name] for name in TOTALS if metrics.get(name)), None)
         step = report["step"]
         parts = [f"step {step}" + (f"/{total:g}" if total else "")]
         # The loss first, then the others as the script names them. None stands for a number that is not finite.
         numbers = {name: value for name, value in metrics.items() if value is None or isinstance(value, int | float)}
-        names = sorted(
-            numbers.keys() - {"total_steps", "steps"}, key=lambda name: (name != "loss", [*numbers].index(name))
-        )
-        for name in names[:MAX_METRICS]:
-            value = numbers[name]
-            parts.append(f"{name} {'NaN' if value is None else format(value, '.4g')}")
+        names = sorted(numbers.keys() - {*TOTALS}, key=lambda name: (name != "loss", [*numbers].index(name)))
+        parts += [f"{name} {format_metric(numbers[name])}" for name in names[:MAX_METRICS]]
         if rate := self._steps_per_s(report["t"], step):
             parts.append(f"{rate:.3g} steps/s")
             if total and total > step:

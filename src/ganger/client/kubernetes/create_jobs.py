@@ -29,7 +29,7 @@ from ganger.kubeapi.objects import CustomObject
 from ganger.kubeapi.resources import ListOptions
 from ganger.model.job import ENDED, GangState, JobSpec, split_element_id
 from ganger.model.job_sections.checkpoint_spec import split_resume_from
-from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
+from ganger.spec import change_spec, parse_spec, parse_specs, spec_from_dict, spec_to_dict
 from ganger.spec.submission_checks import new_id, pending_dependencies, submission_order
 
 Record = dict[str, Any]
@@ -84,14 +84,15 @@ async def dry_run(caller: Caller, request: Record) -> bytes:
     return await query_controller(caller, "POST", f"/jobs?{DRY_RUN}=plan", body)
 
 
-async def retry(caller: Caller, name: str) -> Record:
+async def retry(caller: Caller, name: str, params: Mapping[str, str]) -> Record:
     """Create a job like an ended one, with the same copy of its code, that goes on where it ended; return it.
 
-    Raises the same errors.
+    Its parameters have the values of `params`, else those that they had. Raises the same errors.
     """
     gang_job = await ended_job(caller, name, "retried")
     spec, record = read_spec(gang_job), json.loads(status_of(gang_job).get("record") or "{}")
     overrides = {} if spec is None else spec.resumption_of(gang_job.metadata.name, record.get("checkpoint_step"))
+    overrides |= {"params": dict(params)} if params else {}
     return await _again(caller, gang_job, _fields(gang_job), overrides, {RETRY_OF: gang_job.metadata.name})
 
 
@@ -138,7 +139,8 @@ async def _again(
     caller: Caller, gang_job: CustomObject, fields: Record, overrides: Record, more_annotations: Mapping[str, str]
 ) -> Record:
     """Create a job like another one, by its object; the object of its code has to be there still."""
-    spec = parse_spec(json.dumps(fields | {"name": submitted_name(gang_job)}), "the job", overrides)
+    fields = fields | {"name": submitted_name(gang_job)}
+    spec = change_spec(fields, gang_job.metadata.name, overrides, caller.typed("get", gang_job.metadata.name))
     [job] = await _new_jobs(caller, (spec,), "/")
     annotations = gang_job.metadata.annotations
     digest = annotations.get(CODE)

@@ -41,6 +41,7 @@ async def detail(caller: Caller, text: str) -> Record:
     known = in_full(job.gang_job)
     if known["row"]["elements"]:
         known["row"]["elements"] = answer["row"]["elements"]
+    known["row"]["metrics"] = answer["row"]["metrics"]  # the object has those of attempts that have ended
     return known | {key: value for key, value in answer.items() if key not in _OF_THE_OBJECT}
 
 

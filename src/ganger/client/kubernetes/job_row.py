@@ -13,6 +13,7 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.gang_jobs.object_names import CODE, CONTROL_FIELDS, DEFAULT_USER
 from ganger.kubeapi.objects import CustomObject
 from ganger.model.job import PRIORITIES, GangState, JobSpec
+from ganger.model.job_metrics import JobMetric, JobMetrics
 from ganger.model.job_sections.checkpoint_spec import split_resume_from
 from ganger.model.views.service_views import JobRow, JobView, Ledger, ReasonView
 from ganger.spec import spec_from_dict
@@ -56,8 +57,27 @@ def row(gang_job: CustomObject) -> Record:
         sentence=_sentence(phase, status.get("message") or ""),
         nodes=tuple(status.get("nodes") or ()),
         labels=spec.get("labels") or {},
+        metrics=_metrics(status.get("metrics")),
     )
     return from_json(to_json(job_row))  # type: ignore[no-any-return]
+
+
+def _metrics(field: Record | None) -> JobMetrics:
+    """Return the metrics of a status as `controller.object_log` writes them."""
+    fields = field or {}
+    values = (
+        JobMetric(
+            name=value["name"],
+            last_step=value["lastStep"],
+            last=value.get("last"),
+            min_step=value.get("minStep"),
+            min=value.get("min"),
+            max_step=value.get("maxStep"),
+            max=value.get("max"),
+        )
+        for value in fields.get("values") or ()
+    )
+    return JobMetrics(values=tuple(values), left_out=fields.get("leftOut") or 0)
 
 
 def is_rejected(gang_job: CustomObject) -> bool:

@@ -100,7 +100,7 @@ async def _job(caller: Caller, call: tuple[str, ...], query: Query, body: Any) -
                 raise RequestError("bad_request", f"now={now} is neither true nor false", caller.typed("stop", id), 400)
             return await change_job.stop(caller, id, now=now == "true")
         case ("POST", id, "retry"):
-            return await create_jobs.retry(caller, id)
+            return await create_jobs.retry(caller, id, (body or {}).get("params", {}))
         case ("POST", id, "clone"):
             return await create_jobs.clone(caller, id, body["overrides"])
         case ("GET", id, "explain"):
@@ -110,7 +110,7 @@ async def _job(caller: Caller, call: tuple[str, ...], query: Query, body: Any) -
             return await exec_command(caller, id, rank, query.get("node"))
         case ("GET", id, "events"):
             return await follow_objects.event_page(caller, query, (await find_job(caller, id)).text)
-        case ("GET", id, "elements" | "usage" | "stacks" as part):
+        case ("GET", id, "elements" | "usage" | "stacks" | "metrics" as part):
             suffix = "&".join(f"{name}={value}" for name, value in query.items())
             return await job_detail.ask_about(caller, await find_job(caller, id), f"/{part}?{suffix}")
         case _:

@@ -299,7 +299,7 @@ def _requests_of(gang: Gang) -> dict[str, Any]:
     """Return what users have requested of a gang, as fields of a GangJob's spec."""
     is_suspended = gang.state in (GangState.SUSPENDING, GangState.SUSPENDED)
     suspend = gang.suspends is Cause.SUSPENDED or (is_suspended and gang.attempt.stop_sent is not Cause.IDLE_SUSPEND)
-    size = None if gang.wanted_nodes == gang.job.spec.sizes[-1] else gang.wanted_nodes
+    size = None if gang.wanted.nodes == gang.job.spec.sizes[-1] else gang.wanted.nodes
     step = gang.checkpoints.requested_step
     return {"suspend": suspend, "priority": gang.job.spec.priority, "scale": size, "rollback": step}
 

@@ -47,6 +47,7 @@ REPORTS: Final = (
     e.Checkpointed,
     e.Resumed,
     e.CopyDropped,
+    e.MetricsKept,
     e.Slow,
     e.Quiet,
     e.CodeEdited,

@@ -13,7 +13,7 @@ from ganger.core.failure.reactions import Action, Member, reaction
 from ganger.core.fold import fold_arrays, fold_attempt, fold_cluster, fold_health, fold_moves, fold_policy
 from ganger.core.node_health import transitions
 from ganger.core.state import spares
-from ganger.core.state.gang import HEAD, STRIDE, Gang
+from ganger.core.state.gang import HEAD, STRIDE, Gang, WantedSize
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit
 from ganger.core.state.lifecycle import GANG, GangStep
 from ganger.core.state.state import State
@@ -95,6 +95,7 @@ def refusal(state: State, event: e.Event) -> str | None:
             | e.Checkpointed()
             | e.Resumed()
             | e.CopyDropped()
+            | e.MetricsKept()
             | e.Slow()
             | e.Quiet()
             | e.CodeEdited()
@@ -310,7 +311,7 @@ def _change(
         case e.PriorityChanged(priority=priority):
             _replace_spec(state, gang, replace(gang.job.spec, priority=priority), is_admitted_anew=True)
         case e.ScaleRequested(nodes=nodes):
-            gang.wanted_nodes, gang.wanted_ms = nodes, at_ms
+            gang.wanted = WantedSize(nodes=nodes, at_ms=at_ms)
         case w.RollbackRequested(step=step):
             rollback.request(gang, step)
         case e.NodesRestricted(required=required):
@@ -387,7 +388,7 @@ def _start(state: State, start: Start, at_ms: int) -> Touched:
     state.pending.forecast_errors.score(gang.id, at_ms)
     if gang.state is GangState.RESIZING:
         state.end_allocation(gang, at_ms)
-        gang.wanted_ms = at_ms if gang.is_scaled_anew else gang.wanted_ms
+        gang.wanted = replace(gang.wanted, at_ms=at_ms) if gang.is_scaled_anew else gang.wanted
     else:
         state.dequeue(gang)
     head = state.drop_reservation(gang.array or "")  # an element's reservation is its head's

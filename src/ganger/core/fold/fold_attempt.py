@@ -28,6 +28,8 @@ ACTIVE = (GangState.STARTING, GangState.RUNNING)
 def staleness(state: State, event: e.GenerationFact) -> str | None:
     """Return the reason why the event adds nothing, or None."""
     gang = state.gangs.get(event.gang)
+    if isinstance(event, e.MetricsKept) and gang is not None and event.generation <= gang.attempt.generation:
+        return None  # after the loss of a node the attempt may be over before they are known
     if gang is None or gang.attempt.generation != event.generation or gang.attempt.start is None:
         return f"generation {event.generation} of {event.gang} is over"
     return None if _is_new(gang, event) else f"{event.kind} of {event.gang} generation {event.generation} is known"
@@ -56,7 +58,7 @@ def _is_new(gang: Gang, event: e.GenerationFact) -> bool:
             return gang.state in ACTIVE and event.node in attempt.left
         case e.Done():
             return gang.state in ACTIVE
-        case e.Progressed() | e.CopyDropped() | e.Slow() | e.Quiet() | e.CodeEdited() | w.Anomaly():
+        case e.Progressed() | e.CopyDropped() | e.MetricsKept() | e.Slow() | e.Quiet() | e.CodeEdited() | w.Anomaly():
             return True
         case Idle():
             return gang.state is GangState.RUNNING and not (gang.end_cause or gang.suspends)
@@ -84,6 +86,8 @@ def fold(state: State, event: e.GenerationFact, at_ms: int) -> Touched:
             gang.checkpoints = gang.checkpoints.stepped()
         case e.Checkpointed() | e.Resumed():
             _checkpoint(gang, event, at_ms)
+        case e.MetricsKept(metrics=metrics):
+            gang.metrics = gang.metrics.followed_by(metrics)
         case w.Anomaly() | Idle():
             _react(state, gang, event)
         case e.Done():

@@ -93,7 +93,7 @@ def grows_from_ms(gang: Gang) -> int | None:
     if gang.state not in ACTIVE or missing <= 0 or gang.end_cause or gang.suspends or gang.attempt.vacates:
         return None
     if gang.is_wanted_larger:
-        return gang.wanted_ms
+        return gang.wanted.at_ms
     if gang.state is not GangState.RUNNING:
         return None
     from_ms = gang.attempt.began_ms + MIN_INTERVAL_MS

@@ -11,6 +11,7 @@ from ganger.core.state.runtime_estimate import NEVER_MS, ExpectedRunTime
 from ganger.core.state.time_accounting import Account, Part
 from ganger.model.decision import FINISHES_IN_NOTICE, Cause, NodeShare
 from ganger.model.job import ENDED, After, GangState, Job
+from ganger.model.job_metrics import JobMetrics
 from ganger.model.shape import Shape
 
 Times = tuple[int, int, int]
@@ -47,6 +48,18 @@ LEAVING = (
 """States of a gang whose generation is being stopped: its nodes are about to be free."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSize:
+    """The size of an elastic gang that a user asked for.
+
+    nodes: the most nodes that it is to have; None: its maximum.
+    at_ms: when the user said so; if it was being resized, when that ended.
+    """
+
+    nodes: int | None = None
+    at_ms: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class Gang:
     """A live gang. Times are Unix ms.
@@ -66,8 +79,8 @@ class Gang:
     expected: the estimated run time, where it has no time limit; follows the user's history while it waits without a
         reservation, then changes only when it is outlived.
     counted: the state in which its array counts it.
-    wanted_nodes: of an elastic gang, the most nodes that a user wants; None: its maximum.
-    wanted_ms: when the user said so; if it was being resized, when that ended.
+    wanted: of an elastic gang, the size that a user asked for.
+    metrics: what earlier attempts reported of its metrics.
     """
 
     job: Job
@@ -88,8 +101,8 @@ class Gang:
     awaits: tuple[After, ...] = ()
     expected: ExpectedRunTime | None = None
     counted: GangState = GangState.PENDING
-    wanted_nodes: int | None = None
-    wanted_ms: int = 0
+    wanted: WantedSize = WantedSize()
+    metrics: JobMetrics = JobMetrics()
 
     @property
     def id(self) -> str:
@@ -183,7 +196,7 @@ class Gang:
     @property
     def max_nodes(self) -> int:
         """The largest size that it is to have: its own; if it is elastic, its limit, or less on request."""
-        return self.wanted_nodes or (self.job.spec.sizes[-1] if self.is_elastic else self.size)
+        return self.wanted.nodes or (self.job.spec.sizes[-1] if self.is_elastic else self.size)
 
     @property
     def is_elastic(self) -> bool:
@@ -209,12 +222,12 @@ class Gang:
     @property
     def is_scaled_anew(self) -> bool:
         """True if a user asked for another number of nodes after it came into its state."""
-        return self.wanted_nodes is not None and self.wanted_ms > self.since_ms
+        return self.wanted.nodes is not None and self.wanted.at_ms > self.since_ms
 
     @property
     def is_wanted_larger(self) -> bool:
         """True if a user asked for more nodes than it has since its attempt began."""
-        is_new = self.wanted_nodes is not None and self.wanted_ms >= self.attempt.began_ms
+        is_new = self.wanted.nodes is not None and self.wanted.at_ms >= self.attempt.began_ms
         return is_new and self.size < self.max_nodes
 
     def uses(self, nodes: Collection[str]) -> bool:

@@ -35,7 +35,7 @@ SNAPSHOT_EVERY: Final = 2_000
 """Events between snapshots: folding that many again takes well under a second."""
 SNAPSHOTS_KEPT: Final = 4
 ALL_JOBS: Final = JobFilter()
-LOG_FORMAT: Final = 25
+LOG_FORMAT: Final = 26
 _APPLICATION_ID: Final = 0x67616E67
 """Distinguishes a log of ganger from any other SQLite file."""
 _logger = logging.getLogger(__name__)

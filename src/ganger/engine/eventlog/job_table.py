@@ -16,6 +16,7 @@ from ganger.engine.eventlog.codec import adapter
 from ganger.engine.eventlog.projection import Projection
 from ganger.model.event import Described, Stamped
 from ganger.model.job import Job
+from ganger.model.job_metrics import JobMetric, JobMetrics
 from ganger.model.views.service_views import JobRow, Ledger, Loss
 
 SCHEMA: Final = f"""
@@ -103,7 +104,13 @@ def _remove_labels(db: sqlite3.Connection, number: int, labels: Mapping[str, str
 def decode_row(text: str | bytes, labels: dict[str, str]) -> JobRow:
     """Return a listing row of the table, with its present labels."""
     row = json.loads(text)
-    return JobRow(**row | {"nodes": tuple(row["nodes"]), "labels": labels})
+    return JobRow(**row | {"nodes": tuple(row["nodes"]), "labels": labels, "metrics": decode_metrics(row["metrics"])})
+
+
+def decode_metrics(data: dict[str, Any]) -> JobMetrics:
+    """Return the metrics in a listing row."""
+    values = tuple(JobMetric(**metric) for metric in data["values"])
+    return JobMetrics(values=values, left_out=data["left_out"])
 
 
 def decode_ledger(figures: dict[str, Any]) -> Ledger:

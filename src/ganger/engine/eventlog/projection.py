@@ -60,6 +60,7 @@ def project(gang: Gang, at_ms: int) -> Projection:
         array=gang.job.array,
         index=gang.job.index,
         save_ms=max(gang.checkpoints.saves_ms, default=None),
+        metrics=gang.metrics,
     )
     ledger, step = gang.account.ledger(at_ms), gang.checkpoints.newest_step
     return Projection(gang.number, row, ledger, step, gang.job, gang.mean_gpu_milli(at_ms))

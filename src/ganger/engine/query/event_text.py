@@ -26,6 +26,7 @@ from ganger.model.evidence import FlawedCheckpoint, RuleMatch, StepWork
 from ganger.model.idle.idle_event import Idle, IdleStep
 from ganger.model.idle.idle_rules import STOP, SUSPEND
 from ganger.model.job import shell_quoted_id
+from ganger.model.job_metrics import SHOWN_METRICS, JobMetrics, format_metric
 from ganger.model.node_health import health_event as h
 from ganger.model.node_health.health_decision import ActOnNode, GroupFaults, OpenHealthBreaker
 from ganger.model.pending_reason import sentence as reason_text
@@ -127,7 +128,16 @@ def sentence(event: e.Event) -> str:
             return "; ".join(_decision_text(decision) for decision in plan.decisions) or "nothing to decide"
         case e.Failed():
             return _failed_text(event)
-        case e.Resumed() | e.CopyDropped() | e.Slow() | e.Quiet() | e.CodeEdited() | w.Anomaly() | Idle():
+        case (
+            e.Resumed()
+            | e.CopyDropped()
+            | e.MetricsKept()
+            | e.Slow()
+            | e.Quiet()
+            | e.CodeEdited()
+            | w.Anomaly()
+            | Idle()
+        ):
             return _progress_text(event)
         case e.Started() | e.Progressed() | e.Checkpointed() | e.Evicted() | e.Finished() | e.Done() | e.Cleared():
             return _fact_text(event)
@@ -311,6 +321,8 @@ def _progress_text(event: e.ProgressFact) -> str:
             return "; ".join((f"{attempt} {action}", *skipped_texts(event.skipped)))
         case e.CopyDropped():
             return f"{event.gang} (attempt {event.generation}): {dropped_copy_text(event)}"
+        case e.MetricsKept(metrics=metrics):
+            return f"{attempt} reported: {metrics_text(metrics)}"
         case e.CodeEdited(directory=directory, files=files, more=more):
             names = ", ".join(files) + (f" and {more} more" if more else "")
             kept = "with --code . (code: .) a job keeps a copy of the code of its submission"
@@ -364,6 +376,13 @@ def anomaly_text(event: w.Anomaly) -> str:
         case Finding.SLOW:
             durations = f"{format_duration(int(value))}, where they usually take {format_duration(int(usual))}"
             return f"steps are slow from step {step} on: {durations}"
+
+
+def metrics_text(metrics: JobMetrics) -> str:
+    """Return the last value of the first metrics, and how many more there are."""
+    values = [f"{metric.name} {format_metric(metric.last)}" for metric in metrics.values[:SHOWN_METRICS]]
+    more = len(metrics.values) - len(values)
+    return ", ".join(values) + (f" and {more} more" if more else "")
 
 
 def dropped_copy_text(event: e.CopyDropped) -> str:

@@ -30,6 +30,7 @@ from ganger.model.event import (
     Failed,
     Finished,
     GenerationFact,
+    MetricsKept,
     Progressed,
     Quiet,
     Resumed,
@@ -104,7 +105,7 @@ class _Attempt:
                     self.ended_ms = at_ms
             case Progressed() | Checkpointed() | CopyDropped():
                 self.progress(event)
-            case Slow() | Quiet() | CodeEdited() | Anomaly() | Idle() | Evicted():
+            case MetricsKept() | Slow() | Quiet() | CodeEdited() | Anomaly() | Idle() | Evicted():
                 pass
 
     def progress(self, event: Progressed | Checkpointed | CopyDropped) -> None:

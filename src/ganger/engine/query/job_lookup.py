@@ -78,6 +78,7 @@ class JobViews:
                 row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
                 saves = saves_view(state, gang, self._log, now_ms)
                 idle = self._live_usage.idle_now(gang, state)
+                row = replace(row, metrics=row.metrics.followed_by(self._backend.metrics(name)))
             if row.elements:
                 ledger = report(state, self._log, now_ms, CostQuery(seq=state.seq, job=name)).time
         return JobView(

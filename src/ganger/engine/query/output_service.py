@@ -4,6 +4,7 @@ A query for something that never existed is an error, not an empty log.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict
 from itertools import chain
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from ganger.engine.query.job_lookup import find_job, stored_job
 from ganger.errors import BrokenStreamError, RequestError
 from ganger.launcher.send_files import END, FilesError, TornFileError, named_files, written_files
 from ganger.model.job import ENDED, JobSpec, shell_quoted_id
-from ganger.model.views.service_views import JobRow, Stacks
+from ganger.model.job_metrics import Point
+from ganger.model.views.service_views import JobRow, MetricsView, MetricView, Stacks
 from ganger.patterns import PatternError, pattern
 from ganger.ports import Backend, LogLine, LogQuery, NotSupported
 
@@ -45,9 +47,26 @@ class OutputService:
         self._check_log_query(query, may_come=True)
         return self._backend.follow(query, self._end_detector(query.job))
 
-    def metrics(self, text: str) -> Iterator[dict[str, Any]]:
+    def reports(self, text: str) -> Iterator[dict[str, Any]]:
         """Return every report of rank 0, oldest first."""
-        return self._backend.metrics(find_job(self._log, text))
+        return self._backend.reports(find_job(self._log, text))
+
+    def metrics(self, text: str) -> MetricsView:
+        """Return the metrics of a job with their curves. Raise RequestError (is_array) for an array."""
+        row = stored_job(self._log, find_job(self._log, text))[0]
+        if row.elements is not None:
+            detail = f"{row.id} is an array: each element has metrics of its own"
+            raise RequestError("is_array", detail, f"ganger ls {shell_quoted_id(row.id)}")
+        metrics = row.metrics if row.state in ENDED else row.metrics.followed_by(self._backend.metrics(row.id))
+        curves = self._backend.curves(row.id)
+        points = None if curves is None else {curve.name: curve.points for curve in curves}
+        views = [
+            MetricView(**asdict(metric), points=None if points is None else points.pop(metric.name, ()))
+            for metric in metrics.values
+        ]
+        # A server that was away when a launcher was killed knows only what is on the disk.
+        views += [metric_of_curve(name, of_name) for name, of_name in (points or {}).items() if of_name]
+        return MetricsView(job=row.id, metrics=tuple(views), left_out=metrics.left_out)
 
     def stacks(self, text: str, attempt: int | None = None) -> Stacks:
         """Return the newest stacks: those of `attempt`, else of the newest attempt that has any.
@@ -118,6 +137,23 @@ class OutputService:
             return has_ended
 
         return ended
+
+
+def metric_of_curve(name: str, points: tuple[Point, ...]) -> MetricView:
+    """Return a metric of which only points of its curve are known."""
+    finite = [(value, step) for step, _, value in points if value is not None]
+    least, most = min(finite, default=(None, None)), max(finite, default=(None, None), key=lambda point: point[0])
+    last_step, _, last = points[-1]
+    return MetricView(
+        name=name,
+        last_step=last_step,
+        last=last,
+        min_step=least[1],
+        min=least[0],
+        max_step=most[1],
+        max=most[0],
+        points=points,
+    )
 
 
 def check_log_query(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collection[str], *, may_come: bool) -> None:

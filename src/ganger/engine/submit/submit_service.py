@@ -41,11 +41,11 @@ from ganger.engine.submit.resume_from import check_in_place, check_source, live_
 from ganger.errors import RequestError
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Submitted
-from ganger.model.job import ENDED, After, Job, JobSpec, Origin, split_element_id
+from ganger.model.job import ENDED, After, Job, JobSpec, Origin, shell_quoted_id, split_element_id
 from ganger.model.job_sections.checkpoint_spec import ResumeSource, split_resume_from
 from ganger.model.views.service_views import DryRun, Preempted
 from ganger.settings import Home, job_environment
-from ganger.spec import spec_to_dict
+from ganger.spec import change_spec, spec_to_dict
 from ganger.spec.submission_checks import new_id, pending_dependencies, submission_order
 
 NODES_TIMEOUT_S: Final = 5.0
@@ -99,11 +99,8 @@ class SubmitService:
         """Submit a new job from an accepted one, with the very snapshot of its code; `retry_of`: to go on with it.
 
         Its spec gets `overrides`, its secrets `secrets`. Raise RequestError (code_removed, 409) when the snapshot was
-        removed.
+        removed, and (no_such_parameter, 409).
         """
-        if "params" in overrides:
-            message = f"the parameters of {job.id} were substituted when it was submitted, so they cannot be replaced"
-            raise RequestError("bad_spec", message, "override the fields that use them, or submit the file again")
         existing = tuple(after for after in job.spec.after if self._log.job(after.job) is not None)
         job = replace(
             job, spec=replace(job.spec, after=existing)
@@ -112,8 +109,7 @@ class SubmitService:
             overrides = {"array": str(job.index)} | overrides
         submission = Submission(
             directory=job.origin.directory or None,
-            spec_text=json.dumps(spec_to_dict(job.spec)),
-            filename=job.id,
+            spec=spec_to_dict(job.spec),
             overrides=overrides,
             environment=job.origin.environment,
             secrets=self._stored_secrets(job) | dict(secrets),
@@ -130,7 +126,12 @@ class SubmitService:
             existing = self._job_of_request(submission.request_id, digest)
             if existing is not None:
                 return existing.id, False
-            job = self._build_job(read_spec(submission), submission, digest, template=template)
+            if template is None:
+                spec = read_spec(submission)
+            else:
+                shown = f"ganger get {shell_quoted_id(template.id)}"
+                spec = change_spec(submission.spec or {}, template.id, submission.overrides, shown)
+            job = self._build_job(spec, submission, digest, template=template)
             return self._accept([replace(job, retry_of=retry_of)], submission)[0]
 
     def _accept(self, jobs: list[Job], submission: Submission) -> list[tuple[str, bool]]:

@@ -11,7 +11,7 @@ import os
 import selectors
 
 from ganger.launcher.logs.log_records import note
-from ganger.launcher.protocol.messages import FROM_LAUNCHER, OPTIONAL, SUPERSEDED, TO_LAUNCHER, VERSION
+from ganger.launcher.protocol.messages import FROM_LAUNCHER, OPTIONAL, REPLACED, SUPERSEDED, TO_LAUNCHER, VERSION
 from ganger.launcher.protocol.server_address import BadServerError
 
 TYPE_CHECKING = False
@@ -95,6 +95,8 @@ class Link:
         message = _message(kind, **fields)
         if self._repeated and self._repeated[0]["generation"] != message["generation"]:
             self._repeated.clear()
+        if kind in REPLACED:
+            self._repeated = [earlier for earlier in self._repeated if earlier["type"] != kind]
         self._repeated.append(message)
         if self.is_up:
             self._write(message)

@@ -14,6 +14,7 @@ FROM_LAUNCHER = {
     "started": ("pids",),
     "progressed": ("step", "metrics", "milestone", "step_times_ms", "busy_shares"),
     "observed": ("points",),
+    "metrics_kept": ("values", "left_out"),
     "checkpointed": ("step", "took_ms", "saved_ms", "parts"),
     "notice_saved": ("step", "parts"),
     "resumed": ("step", "skipped", "older_step", "source"),
@@ -62,12 +63,17 @@ TEXT_CHARACTERS = 1_000
 RANK_DIGITS, LINE_DIGITS = 6, 9
 """Maximum digits of a rank, which has no more, and of a line number, which is cut."""
 MAX_METRICS, MAX_FLAWS = 500, 500
+"""The most metrics of a step, and checkpoint flaws, in one message."""
 MAX_POINTS = 64
 """The most points of the loss in one message."""
-"""The most metrics of a step, and checkpoint flaws, in one message."""
+MAX_KEPT_METRICS, METRIC_CHARACTERS, MAX_CURVE_POINTS = 32, 100, 1_000
+"""Metrics of a job that are kept, the longest name of one, and the most points of its curve."""
 
 OPTIONAL = ("plan", "saved_step")
 """Optional fields of messages to the launcher."""
 
 SUPERSEDED = ("progressed", "checkpointed")
-"""Of these only the newest of a generation is kept while the server is away."""
+"""Of these facts only the newest of a generation is kept while the server is away."""
+
+REPLACED = ("metrics_kept",)
+"""Of these repeated messages only the newest is repeated: it has all that earlier ones had."""

@@ -19,6 +19,7 @@ from ganger.launcher_server.rank_records import Records
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished
 from ganger.model.job import Job
+from ganger.model.job_metrics import JobMetrics
 from ganger.ports import LiveGeneration, Report
 
 WEDGED_AFTER_S: Final = 10.0
@@ -236,9 +237,8 @@ class GangRuntime:
 
     def cleared(self, generation: Generation, nodes: list[str]) -> None:
         """Report that nothing of a generation is left on these nodes."""
+        self._dispatcher.clear(generation, nodes)
         self.report(Cleared(gang=generation.gang, generation=generation.number, nodes=tuple(nodes)))
-        for node in nodes:
-            generation.clear(node)
         if generation.warming:
             self._stop_warming(generation)
 
@@ -249,7 +249,7 @@ class GangRuntime:
             if (connection := self.connection(generation.gang, node)) is not None:
                 send_stop(connection, Stop(gang=generation.gang, generation=generation.number, cause=Cause.NODE_LOST))
             generation.failed.append(node)
-            generation.clear(node)
+            self._dispatcher.clear(generation, [node])
             if generation.warming:
                 self._stop_warming(generation)
         return lost
@@ -264,6 +264,11 @@ class GangRuntime:
         """Report an event to the core while the runtime is open."""
         if self.is_open:
             self._dispatcher.report_event(event)
+
+    def metrics(self, gang: str) -> JobMetrics:
+        """Return the metrics of a gang's newest generation while it runs; safe from any thread."""
+        generation = self.generations.get(gang)
+        return JobMetrics() if generation is None or not generation.remaining else generation.job_metrics
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine as a task that `close` cancels; log its error."""

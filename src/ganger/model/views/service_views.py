@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from ganger.model.decision import SaveEstimate
 from ganger.model.job import JobSpec
+from ganger.model.job_metrics import JobMetric, JobMetrics, Point
 from ganger.model.views.queue_views import IdleNow
 
 
@@ -142,6 +143,7 @@ class JobRow:
         elements: Of an array: the number of its elements in each state.
         array, index: Of an element: the id of its array, and its index.
         save_ms: The time of the longest of its newest saves, None if none was measured.
+        metrics: What it has reported of its metrics, over all attempts; not of an array.
     """
 
     id: str
@@ -163,6 +165,7 @@ class JobRow:
     array: str | None = None
     index: int | None = None
     save_ms: int | None = None
+    metrics: JobMetrics = JobMetrics()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +225,28 @@ class JobView:
     resumes: str = ""
     checkpoint_directory: str = ""
     checkpoints_in_copy: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricView(JobMetric):
+    """A metric of a job with its curve.
+
+    Attributes:
+        points: Step, Unix ms and value of at most 1,000 reports, oldest first; value null if it is not a finite number.
+            Steps that a later attempt repeated are in it once, as that attempt reported them. None in a cluster, whose
+            curves are not kept.
+    """
+
+    points: tuple[Point, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsView:
+    """The metrics of a job; `left_out` counts those beyond the first 32, and those with names above 100 characters."""
+
+    job: str
+    metrics: tuple[MetricView, ...]
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

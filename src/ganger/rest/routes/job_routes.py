@@ -88,6 +88,15 @@ class Clone:
     request_id: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RetryRequest:
+    """Changes to a job that is run again: values of its parameters."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    params: dict[str, str] = field(default_factory=dict)
+
+
 @router.get("/jobs", responses=read_responses(JobRow, 400, 404, is_page=True))
 def list_jobs(
     *,
@@ -234,9 +243,15 @@ _NEW_JOB_RESPONSES: Final = view_responses(
 
 
 @router.post("/jobs/{id}/retry", status_code=201, responses=_NEW_JOB_RESPONSES)
-async def retry_job(request: Request, service: ServiceParam, id: str, idempotency_key: Key = None) -> Response:
-    """Run an ended job again, as a new job: the same spec, the same snapshot of its code."""
-    job, is_new = await run_change(request, lambda: service.retry(id, request_id=idempotency_key or ""))
+async def retry_job(
+    request: Request, service: ServiceParam, id: str, body: RetryRequest | None = None, idempotency_key: Key = None
+) -> Response:
+    """Run an ended job again, as a new job: the same spec, the same snapshot of its code.
+
+    Its parameters have the values that the body gives, else those that they had.
+    """
+    params = {} if body is None else body.params
+    job, is_new = await run_change(request, lambda: service.retry(id, params, request_id=idempotency_key or ""))
     return json_response(job, 201 if is_new else 200)
 
 

@@ -1,4 +1,4 @@
-"""Routes of a job's output below /jobs/{id}: events, metrics, stacks, logs; and of its resource usage now."""
+"""Routes of a job's output below /jobs/{id}: events, reports, metrics, stacks, logs; and of its resource usage now."""
 
 import re
 from typing import Annotated, Any, Final
@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, RequestError
 from ganger.model.views.overview import Samples
-from ganger.model.views.service_views import EventRow, Stacks
+from ganger.model.views.service_views import EventRow, MetricsView, Stacks
 from ganger.rest.etags import VersionParam
 from ganger.rest.responses import (
     MAX_NUMBER,
@@ -45,13 +45,22 @@ def list_job_events(
 
 
 @router.get(
-    "/jobs/{id}/metrics",
+    "/jobs/{id}/reports",
     tags=["jobs"],
     responses=text_responses(NDJSON, "Lines {generation, rank, t, step, metrics}", 404),
 )
-def read_metrics(service: ServiceParam, id: str) -> Response:
+def read_reports(service: ServiceParam, id: str) -> Response:
     """Return every report of rank 0, oldest first."""
-    return StreamingResponse(ndjson(service.metrics(id)), media_type=NDJSON)
+    return StreamingResponse(ndjson(service.reports(id)), media_type=NDJSON)
+
+
+@router.get("/jobs/{id}/metrics", tags=["jobs"], responses=view_responses(MetricsView, 404, 409))
+def read_metrics(service: ServiceParam, id: str) -> Response:
+    """Return the metrics that the ranks have reported, over all attempts: last, lowest and highest value, and a curve.
+
+    Of each metric the lowest rank counts that reports it. What a running job has reported is known after at most 10 s.
+    """
+    return json_response(service.metrics(id))
 
 
 @router.get("/jobs/{id}/stacks", tags=["jobs"], responses=view_responses(Stacks, 404))
