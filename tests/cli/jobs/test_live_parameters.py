@@ -50,7 +50,7 @@ def test_a_parameter_that_there_is_not_is_refused(live: Live, first: str) -> Non
         assert (result.code, result.out) == (2, "")
         expected = f"{first} has no parameter lrr; its parameters: code, lr, wd\n  next: ganger get {first}\n"
         assert result.err == f"error: {expected}"
-        assert "--param lr has no value" in live(verb, first, "--param", "lr").err
+        assert "--param lr is not NAME=VALUE" in live(verb, first, "--param", "lr").err
     plain = live.submit("--", "true")
     live.until(plain, "succeeded")
     assert f"{plain} has no parameter lr: it has no parameters" in live("retry", plain, "--param", "lr=1").err
