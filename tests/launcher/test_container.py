@@ -115,7 +115,9 @@ def test_ranks_of_an_evicted_container_get_the_rest_of_its_grace_period(
     if server == "is away":
         controller.close()
     pod.process.send_signal(signal.SIGTERM)
+    wait_until((pod.task / "1" / "evicted").exists, "it is recorded for a server that is away")
     if server != "is away":
+        pod.process.send_signal(signal.SIGTERM)  # once more while the server may still reply
         assert controller.wait("evicted", "n1")["notice_ms"] == 300_000
     if server == "stops it":
         controller.send("n1", "stop", generation=1, cause="evicted", notice_ms=300_000, kill_after_ms=5_000)

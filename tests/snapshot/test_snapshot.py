@@ -6,8 +6,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -393,6 +394,52 @@ def test_a_file_of_the_same_size_with_other_content_is_copied(tmp_path: Path) ->
     assert (store / first / "a.py").read_text() == "1"
 
 
+def test_a_link_that_became_an_equal_file_is_copied_as_a_file(tmp_path: Path) -> None:
+    store, code = tmp_path / "store", make_files(tmp_path / "code", {"b": "same", "a": "->b"})
+    snapshot(code, store)
+    (code / "a").unlink()
+    (code / "a").write_text("same")
+    digest = snapshot(code, store)
+    checkout(store, digest, tmp_path / "job")
+    assert not (tmp_path / "job/a").is_symlink()
+
+
+def test_a_copy_links_files_of_one_copy_though_the_last_changes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, code = tmp_path / "store", make_files(tmp_path / "code", {"a.py": "old"})
+    snapshot(code, store)
+    (other := tmp_path / "other").mkdir()
+    (other / "a.py").write_text("new")
+    stale, link = snapshot(other, store), os.link
+    (last,) = (path for path in store.glob(".last-*") if path.readlink() != Path(stale))
+
+    def link_later(source: Path, target: Path) -> None:
+        last.unlink()
+        last.symlink_to(stale)  # another submission of the directory is done
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", link_later)
+    assert (store / snapshot(code, store) / "a.py").read_text() == "old"
+
+
+@pytest.mark.parametrize("turn", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_any_more_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn: Callable[[Path], None]
+) -> None:
+    code, listed = make_files(tmp_path / "code", {"a.py": "1"}), module._list_entries
+
+    def list_entries(*arguments: Any) -> list[module.CodeEntry]:
+        entries = listed(*arguments)
+        (code / "a.py").unlink()
+        turn(code / "a.py")
+        return entries
+
+    monkeypatch.setattr(module, "_list_entries", list_entries)
+    with pytest.raises(RequestError, match=r"cannot read .*/a\.py: it is no file any more"):
+        snapshot(code, tmp_path / "store")
+
+
 def test_a_copy_without_its_last_one_is_whole(tmp_path: Path) -> None:
     store, code = tmp_path / "store", make_files(tmp_path / "code", {"a.py": "1"})
     first = snapshot(code, store)
@@ -405,3 +452,5 @@ def test_the_size_of_a_copy_names_what_is_most_of_it(tmp_path: Path) -> None:
     code = make_files(tmp_path / "code", {"a.py": "1", "data/big": "x" * 9_000, ".gitignore": "*.pt", "w.pt": "x" * 99})
     assert measure(code) == CodeSize(3, 9_005, (("data/big", 9_000),))
     assert measure(make_files(tmp_path / "empty", {"a/": ""})) == CodeSize(0, 0, ())
+    flat = make_files(tmp_path / "flat", {f"{number:03}": "x" for number in range(150)})
+    assert measure(flat).heaviest == (("000", 1),), "though it is less than a hundredth"

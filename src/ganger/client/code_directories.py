@@ -26,6 +26,6 @@ def _documents(text: str) -> Iterator[Mapping[str, Any]]:
 
     try:
         documents = list(YAML(typ="safe", pure=True).load_all(text))
-    except (YAMLError, ValueError, TypeError, OverflowError, RecursionError):
+    except (YAMLError, ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return
     yield from (document for document in documents if isinstance(document, Mapping))

@@ -61,6 +61,11 @@ class CodeSize:
     heaviest: tuple[tuple[str, int], ...]
 
 
+def code_directory(directory: str | Path, code: str) -> Path:
+    """Return the directory that `code:` names from another one. One of a user who does not exist stays as written."""
+    return Path(directory) / os.path.expanduser(code)  # noqa: PTH111 - Path.expanduser raises for an unknown user
+
+
 def measure(directory: Path) -> CodeSize:
     """Return what `snapshot` would copy. Raise RequestError as it does, before anything is copied."""
     _, entries = _list_directory(directory)
@@ -89,7 +94,9 @@ def snapshot(directory: Path, store: Path) -> str:
         )
     _, entries = _list_directory(directory)
     last = store / f".last-{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}"
-    digest = _publish(entries, root, store, lambda digest: store / digest, last=last)
+    # Another submission may replace the link meanwhile: what is compared and what is linked is of one copy.
+    last_copy = Path(os.path.realpath(last))
+    digest = _publish(entries, root, store, lambda digest: store / digest, last=last_copy)
     with _writing(store):
         new = store / f"{last.name}.{os.getpid()}.{threading.get_ident()}"
         new.symlink_to(digest)
@@ -221,7 +228,7 @@ def _check_size(root: Path, entries: Sequence[CodeEntry]) -> None:
 
 
 def _heaviest(weights: dict[str, int]) -> list[tuple[str, int]]:
-    """Return the three heaviest things to leave out, each at least a hundredth of all.
+    """Return the three heaviest things to leave out; the second and third only with a hundredth of all.
 
     A folder with nearly all of its weight in one thing below it is replaced by that thing.
     """
@@ -233,13 +240,13 @@ def _heaviest(weights: dict[str, int]) -> list[tuple[str, int]]:
             prefix = "/".join(parts[: depth + 1])
             below[prefix] += weight
             inside.setdefault("/".join(parts[:depth]), set()).add(prefix)
-    heavy = []
+    heavy: list[tuple[str, int]] = []
     for path in sorted(inside.get("", ()), key=lambda path: (-below[path], path))[:3]:
         while largest := max(sorted(inside.get(path, ())), key=below.__getitem__, default=None):
             if below[largest] * 10 < below[path] * 9:
                 break
             path = largest  # noqa: PLW2901 - one step down
-        if below[path] * 100 >= sum(weights.values()):
+        if not heavy or below[path] * 100 >= sum(weights.values()):
             heavy.append((path, below[path]))
     return heavy
 
@@ -300,14 +307,14 @@ def _copy(entry: CodeEntry, source: Path, target: Path, last: Path | None, *, fr
             target.symlink_to(entry.target)
             return os.fsencode(entry.target)
     with _reading(source):
-        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb", buffering=0) as input_file:
-        if last is not None and (linked_digest := _link_if_equal(entry, input_file, last, target)):
+        input_file = _open_regular(source)
+    with input_file:
+        if last is not None and (linked_digest := _link_if_equal(entry, (source, input_file), last, target)):
             return linked_digest
         with _writing(target.parent), target.open("xb") as output_file:
             shares_blocks = from_store and _clone_blocks(input_file, output_file)
             digest = hashlib.sha256()
-            for chunk in _chunks(entry, input_file):
+            for chunk in _chunks(entry, source, input_file):
                 digest.update(chunk)
                 if not shares_blocks:
                     output_file.write(chunk)
@@ -315,12 +322,21 @@ def _copy(entry: CodeEntry, source: Path, target: Path, last: Path | None, *, fr
     return digest.digest()
 
 
-def _chunks(entry: CodeEntry, file: io.FileIO) -> Iterator[bytes]:
+def _open_regular(path: Path) -> io.FileIO:
+    """Open a regular file; raise OSError for a link, and for what has taken its place since it was listed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file any more")
+    return io.FileIO(descriptor)
+
+
+def _chunks(entry: CodeEntry, path: Path, file: io.FileIO) -> Iterator[bytes]:
     """Yield the content of a file; one that is growing up to the length that it had when it was listed."""
     file.seek(0)
     remaining_bytes = entry.size_bytes
     while remaining_bytes > 0:
-        with _reading(Path(str(file.name))):
+        with _reading(path):
             chunk = file.read(min(remaining_bytes, MIB_BYTES))
         if not chunk:
             return
@@ -328,18 +344,18 @@ def _chunks(entry: CodeEntry, file: io.FileIO) -> Iterator[bytes]:
         remaining_bytes -= len(chunk)
 
 
-def _link_if_equal(entry: CodeEntry, source: io.FileIO, last: Path, target: Path) -> bytes | None:
+def _link_if_equal(entry: CodeEntry, source: tuple[Path, io.FileIO], last: Path, target: Path) -> bytes | None:
     """Make `target` a hard link of the file `last` if that is equal to the source; return its digest, else None.
 
     Contents are compared and not times: a link is right whatever happened to either file.
     """
     try:
-        with last.open("rb", buffering=0) as last_file:
+        with _open_regular(last) as last_file:
             status = os.fstat(last_file.fileno())
             if status.st_size != entry.size_bytes or stat.S_IMODE(status.st_mode) != entry.mode:
                 return None
             digest = hashlib.sha256()
-            for chunk in _chunks(entry, source):
+            for chunk in _chunks(entry, *source):
                 if last_file.read(len(chunk)) != chunk:
                     return None
                 digest.update(chunk)

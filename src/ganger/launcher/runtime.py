@@ -112,10 +112,11 @@ class Launcher:
         The server stops the gang, so that all ranks save the same step. If it is away, or does not reply, the ranks
         here get their notice without it.
         """
-        if self._current is None or not self._eviction.begin(now, has_server=self._link.is_up):
-            self._stop_all(0)
-        else:
+        if self._current is not None and self._eviction.begin(now, has_server=self._link.is_up):
+            self._task.mark_evicted(self._current.number)
             self._fact(self._current.number, "evicted", notice_ms=round(1000 * self._eviction.notice_s))
+        elif not self._eviction.awaits_server:
+            self._stop_all(0)
 
     def _stop_all(self, notice_s: float) -> None:
         self._leave()

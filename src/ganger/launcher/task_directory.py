@@ -39,6 +39,11 @@ class TaskDirectory:
             os.mkdir(self.generation(generation), 0o700)  # not its parents: a deleted job stays deleted
         write_json(os.path.join(self.generation(generation), "cleared"), {"at_ms": now_ms()})
 
+    def mark_evicted(self, generation: int) -> None:
+        """Record that another program ends the launcher, as far as the disk has room: a server may be away."""
+        with suppress(OSError):
+            write_json(os.path.join(self.generation(generation), "evicted"), {"at_ms": now_ms()})
+
     def uncleared(self) -> list[int]:
         """Return the generations started here of which something may be left, oldest first."""
         started = sorted(int(name) for name in os.listdir(self.path) if name.isdigit())

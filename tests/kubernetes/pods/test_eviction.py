@@ -1,5 +1,7 @@
 """Nodes and pods that other programs take from a torch job on a real cluster: it saves, and goes on elsewhere."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,7 +126,9 @@ def _take(system: Controlled, way: str, node: str, pod: dict[str, Any]) -> None:
     if way == "drain":
         system.drain(node, way)
     elif way == "ganger":
-        system.client.drain(node)
+        context = system.on.kubectl("config", "current-context").strip()
+        command = [sys.executable, "-m", "ganger.cli", "--context", context, "node", "drain", node]
+        subprocess.run(command, env=os.environ | {"KUBECONFIG": str(system.on.kubeconfig)}, check=True)
     elif way == "delete":
         system.kubectl("delete", "pod", pod["metadata"]["name"])
     else:

@@ -87,6 +87,20 @@ def test_an_attempt_on_a_lost_node_ends_with_the_next_or_with_the_job() -> None:
     assert attempts_of(lost, ended_ms=90)[1] == (2, None, 90, "failed", None)
 
 
+def test_ranks_that_end_since_their_launcher_was_told_to_are_no_failure() -> None:
+    history = JobHistory("a")
+    events = [
+        decided(start(1, "n1")),
+        e.Evicted(node="n1", notice_ms=0, **ids(1)),
+        e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=0, signal=15, **ids(1)),
+        e.Cleared(nodes=("n1",), **ids(1)),
+    ]
+    history.add([Stamped(n, n, event) for n, event in enumerate(events)])
+    (attempt,) = history.attempts(90)
+    assert (attempt.outcome, attempt.sentence) == ("stopped", "it is evicted from its node n1")
+    assert (attempt.blame, attempt.failure_class) == ("", "")
+
+
 def test_an_attempt_names_the_node_that_was_lost() -> None:
     vanished, stopped = JobHistory("a"), JobHistory("a")
     vanished.add(

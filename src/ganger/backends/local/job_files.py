@@ -117,6 +117,10 @@ class TaskDirectory:
         """Tell if the launcher has recorded that no process of this generation is left."""
         return (self.generation(generation) / "cleared").exists()
 
+    def evicted(self, generation: int) -> bool:
+        """Tell if the launcher was told to end by another program than the server."""
+        return (self.generation(generation) / "evicted").exists()
+
     def exits(self, generation: int) -> list[dict[str, Any]]:
         """Return the exit records of a generation, of the ranks that ended while their launcher lived."""
         records = []

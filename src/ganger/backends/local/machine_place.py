@@ -32,7 +32,7 @@ from ganger.launcher_server.rank_records import RankLog
 from ganger.launcher_server.runtime.gang_runtime import GangRuntime, NodeEnd
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Stop
-from ganger.model.event import Failed, NodeLost, NodeReturned, NodesListed
+from ganger.model.event import Evicted, Failed, NodeLost, NodeReturned, NodesListed
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration, WarmPlan
 
 TAIL_BYTES: Final = 64 << 10
@@ -229,6 +229,11 @@ class MachinePlace:
                 self._conclude(generation, task)
 
     def _conclude(self, generation: Generation, task: Task) -> None:
+        """Report how a generation ended on a node whose launcher is gone; what its ranks did then follows from that."""
+        if task.directory.evicted(generation.number) and not generation.stopping:
+            self._runtime.report(
+                Evicted(gang=generation.gang, generation=generation.number, node=task.node, notice_ms=0)
+            )
         detail = f"the launcher of {task.node} {task.ending}"
         if task.ending.startswith("exited"):  # a killed launcher had no time to log a reason
             detail += _last_line(task.directory.launcher_log)

@@ -93,7 +93,9 @@ def _run_program(folder: Path, call: RepairCall) -> tuple[bool, str]:
             )
         except OSError as error:
             return False, f"{call.step}: {call.argv[0]} cannot be started: {error.strerror}"
-    (folder / _PID).write_text(f"{process.pid} {_created(process.pid)}")
+    whole = folder / f"{_PID}.new"  # a server that ends while it writes leaves no file with half of it
+    whole.write_text(f"{process.pid} {_created(process.pid)}")
+    whole.replace(folder / _PID)
     try:
         code = process.wait(call.timeout_ms / 1000)
     except subprocess.TimeoutExpired:

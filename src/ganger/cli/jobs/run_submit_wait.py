@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -167,10 +166,10 @@ def connect() -> Client:
 def print_code_sizes(request: Record) -> None:
     """Print how much each directory of `code:` copies, before it is copied. Problem: it may not be copied."""
     for code in sorted(code_directories(request)):
-        from ganger.code.code_snapshot import ignore_hint, measure
+        from ganger.code.code_snapshot import code_directory, ignore_hint, measure
         from ganger.errors import RequestError
 
-        directory = Path(request["directory"]) / Path(code).expanduser()
+        directory = code_directory(request["directory"], code)
         if not directory.is_dir() or not os.access(directory, os.R_OK | os.X_OK):
             continue  # the server names it with its place in the job file
         try:

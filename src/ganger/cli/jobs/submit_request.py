@@ -250,7 +250,7 @@ def pairs(option: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _amount(text: str) -> int | str:
     """Return an amount of an extended resource as a job file has it: a number, or a size."""
-    return int(text) if text.isdecimal() else text
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text
 
 
 def _volume(text: str) -> dict[str, str]:

@@ -336,7 +336,7 @@ class Progress:
         numbers = {name: value for name, value in metrics.items() if value is None or isinstance(value, int | float)}
         names = sorted(numbers.keys() - {*TOTALS}, key=lambda name: (name != "loss", [*numbers].index(name)))
         parts += [f"{name} {format_metric(numbers[name])}" for name in names[:MAX_METRICS]]
-        if rate := self._steps_per_s(report["t"], step):
+        if report["t"] is not None and (rate := self._steps_per_s(report["t"], step)):
             parts.append(f"{rate:.3g} steps/s")
             if total and total > step:
                 parts.append(f"ETA {format_duration(int((total - step) / rate * 1000))}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from ganger.client.client_errors import REFUSED, ClientError, client_error
 from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.controller_requests import query_controller
-from ganger.code.code_snapshot import snapshot
+from ganger.code.code_snapshot import code_directory, snapshot
 from ganger.code.packed_code import pack
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.code_archive import MAX_BYTES, check_size
@@ -124,6 +124,6 @@ async def _get(caller: Caller, name: str) -> ConfigMap | None:
 
 
 def _pack_directory(directory: Path, code: str) -> bytes:
-    source = check_directory(str(directory / Path(code).expanduser()), "code:")
+    source = check_directory(str(code_directory(directory, code)), "code:")
     with tempfile.TemporaryDirectory(prefix="ganger-code-") as store:
         return pack(Path(store) / snapshot(source, Path(store)))

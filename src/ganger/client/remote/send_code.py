@@ -10,7 +10,7 @@ from ganger.client.client_errors import USAGE, NotFound, client_error
 from ganger.client.code_directories import code_directories
 from ganger.client.local.follow_requests import Link, Record, at_once
 from ganger.client.local.http import SUBMIT_S, Request
-from ganger.code.code_snapshot import snapshot
+from ganger.code.code_snapshot import code_directory, snapshot
 from ganger.code.packed_code import pack
 from ganger.errors import RequestError
 
@@ -20,9 +20,7 @@ def send_code(link: Link, request: Record) -> Record:
 
     Raise ClientError if a directory does not exist, cannot be read, or is too large.
     """
-    codes = {
-        code: _sent(link, Path(request["directory"]) / Path(code).expanduser()) for code in code_directories(request)
-    }
+    codes = {code: _sent(link, code_directory(request["directory"], code)) for code in code_directories(request)}
     return {name: value for name, value in request.items() if name not in ("directory", "environment")} | (
         {"codes": codes} if codes else {}
     )

@@ -76,6 +76,7 @@ class _Attempt:
     grace_ms: int = 0
     is_observed: bool = False
     dropped_copy: CopyDropped | None = None
+    evicted_from: str = ""
 
     def add(self, event: GenerationFact, at_ms: int) -> None:
         """Add an event of this generation."""
@@ -105,7 +106,9 @@ class _Attempt:
                     self.ended_ms = at_ms
             case Progressed() | Checkpointed() | CopyDropped():
                 self.progress(event)
-            case MetricsKept() | Slow() | Quiet() | CodeEdited() | Anomaly() | Idle() | Evicted():
+            case Evicted(node=node):
+                self.evicted_from = node
+            case MetricsKept() | Slow() | Quiet() | CodeEdited() | Anomaly() | Idle():
                 pass
 
     def progress(self, event: Progressed | Checkpointed | CopyDropped) -> None:
@@ -127,6 +130,11 @@ class _Attempt:
         """Note that a rank or a node of the attempt failed."""
         from ganger.core.failure.end_diagnosis import diagnose_ends  # tables that take long to load
 
+        if self.evicted_from:  # its ranks end for that, also before the scheduler has stopped the rest
+            gang, number = self.start.gang, self.start.generation
+            evicted = Stop(gang=gang, generation=number, cause=Cause.EVICTED, node=self.evicted_from)
+            self.settle("stopped", stop_text(evicted))
+            return
         self.settle("failed", failure_text(event))
         if not self.blame:
             self.blame = attribute(event).blame.value

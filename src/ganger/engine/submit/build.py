@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import ConfigDict
 
-from ganger.code.code_snapshot import checkout, has_snapshot, snapshot, snapshot_whole
+from ganger.code.code_snapshot import checkout, code_directory, has_snapshot, snapshot, snapshot_whole
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.start_check import StartRequest
 from ganger.core.state.state import State
@@ -136,7 +136,7 @@ def source_directory(spec: JobSpec, origin: Origin, home: Home) -> Path:
     if origin.code_hash is not None:
         return home.code / origin.code_hash
     # Code in a repository was fetched by `origin_of`.
-    return check_directory(str(directory / Path(str(spec.code)).expanduser()), "code:")
+    return check_directory(str(code_directory(directory, str(spec.code))), "code:")
 
 
 def limited(

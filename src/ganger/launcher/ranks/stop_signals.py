@@ -82,6 +82,11 @@ class Eviction:
         self._leave_by, self.due = now + self.notice_s, now + (REPLY_S if has_server else 0)
         return True
 
+    @property
+    def awaits_server(self) -> bool:
+        """True while the server may still stop the whole gang; that ends when it does, or after the time for it."""
+        return self._leave_by != float("inf") and self.due != float("inf")
+
     def step(self, now: float) -> float | None:
         """Return the rest of the notice when it is due, once."""
         if now < self.due:
