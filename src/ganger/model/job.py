@@ -106,7 +106,9 @@ class Resources:
         factory=GpuRequest,
     )
     cpu_milli: int | None = _spec("CPUs per node: 4, 0.5 or 500m", form="cpu", key="cpu", default=None)
-    memory_bytes: int = _spec("memory per node: 64Gi", form="bytes", key="memory", default=0)
+    memory_bytes: int = _spec(
+        "memory per node: 64Gi; a limit on Kubernetes, elsewhere only counted", form="bytes", key="memory", default=0
+    )
     extended: dict[str, int] = _spec(
         "other resources per node, by the names that nodes have for them: {rdma/hca: 1, ephemeral-storage: 50Gi}",
         form="extended",

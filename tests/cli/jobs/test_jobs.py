@@ -60,6 +60,7 @@ def test_list_of_one_state(shell: Shell, world: World) -> None:
     [
         ("--state R,f --state COMPLETED", {"state": "running,failed,succeeded"}),
         ("--user ada --queue nlp", {"user": "ada", "queue": "nlp"}),
+        ("-n bert --user ada", {"name": "bert", "user": "ada"}),
         ("--label team=nlp --label stage!=prod", {"labels": "team=nlp,stage!=prod"}),
         (
             "--since 2026-11-21T12:00:00Z --until 2026-11-21T13:00:00+01:00",

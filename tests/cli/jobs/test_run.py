@@ -14,9 +14,10 @@ from typing import IO, Any
 import pytest
 
 from ganger.cli.jobs import run_submit_wait
+from ganger.model.job import Resources
 from ganger.model.views.service_views import AttemptView
 from tests.cli.conftest import Shell
-from tests.cli.world import REASON, T0, WIDE, World, ended, job, line
+from tests.cli.world import REASON, SPEC, T0, WIDE, World, ended, job, line
 
 LATER = replace(REASON, sentence="waiting for 2 nodes with 2 GPUs: none free now", until_ms=None)
 
@@ -322,3 +323,29 @@ def test_code_that_is_too_large_is_refused_before_it_is_sent(shell: Shell, world
         assert result.code == 2
         assert f"error: {code} has 1Gi of files, and at most 1Gi are copied; the largest: model.bin (1Gi)" in result.err
     assert [method for method, _, _ in world.requests if method == "POST"] == []
+
+
+@pytest.mark.parametrize(
+    ("run", "script", "says"),
+    [
+        (["bash", "train.sh"], "cd .\nexec torchrun train.py\n", "train.sh:2: torchrun starts ranks itself"),
+        (["./train.sh", "3"], "#!/bin/sh\n/opt/bin/mpirun -n 2 a.out\n", "./train.sh:2: mpirun starts"),
+        ("sh -e train.sh", "x=1; accelerate launch t.py", "train.sh:1: accelerate launch starts"),
+        (["bash", "train.sh"], "# torchrun is not used\npython train.py\n", ""),
+        (["bash", "missing.sh"], "", ""),
+        (["python", "train.py"], "torchrun", ""),
+    ],
+)
+def test_a_launcher_in_a_script_is_named(shell: Shell, world: World, run: Any, script: str, says: str) -> None:
+    Path("train.sh").write_text(script)
+    world.submitted = job(spec=replace(SPEC, run=run, nproc_per_node=2))
+    result = shell("submit", "--", "true")
+    assert ("starts ranks itself" in result.err) == bool(says), result
+    assert says in result.err
+
+
+def test_memory_that_is_not_enforced_is_said(shell: Shell, world: World) -> None:
+    world.submitted = job(spec=replace(SPEC, resources=Resources(memory_bytes=1 << 30)))
+    assert "no process is kept from taking more" in shell("submit", "--", "true").err
+    world.submitted = job()
+    assert "no process is kept from taking more" not in shell("submit", "--", "true").err

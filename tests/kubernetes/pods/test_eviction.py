@@ -127,7 +127,7 @@ def _take(system: Controlled, way: str, node: str, pod: dict[str, Any]) -> None:
         system.drain(node, way)
     elif way == "ganger":
         context = system.on.kubectl("config", "current-context").strip()
-        command = [sys.executable, "-m", "ganger.cli", "--context", context, "node", "drain", node]
+        command = [Path(sys.executable).with_name("ganger"), "--context", context, "node", "drain", node]
         subprocess.run(command, env=os.environ | {"KUBECONFIG": str(system.on.kubeconfig)}, check=True)
     elif way == "delete":
         system.kubectl("delete", "pod", pod["metadata"]["name"])

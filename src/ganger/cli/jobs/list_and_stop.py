@@ -68,6 +68,7 @@ _METRIC: Final = Column("METRIC")
     multiple=True,
     help="Only jobs in these states, such as running,failed or R,F.",
 )
+@click.option("-n", "--name", help="Only jobs of this name.")
 @click.option("--user", help="Only jobs of this user.")
 @click.option("--queue", shell_complete=completions.queues, help="Only jobs of this queue.")
 @click.option(

@@ -1,8 +1,10 @@
 """`ganger run`, `submit`, `attach` and `wait`."""
 
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -20,9 +22,17 @@ from ganger.cli.options import (
     spec_options,
 )
 from ganger.cli.output.error_output import Problem
-from ganger.cli.output.messages import WAITING, dry_run_start_text, plan_lines, start_text, summary_lines
+from ganger.cli.output.messages import (
+    WAITING,
+    counted_processes,
+    dry_run_start_text,
+    plan_lines,
+    start_text,
+    summary_lines,
+)
 from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import current_time_ms, say, shell_quote, show, show_json
+from ganger.cli.output.rank_lines import process_count
 from ganger.client import Client, open_client
 from ganger.client.code_directories import code_directories
 from ganger.model.job import ENDED
@@ -33,6 +43,15 @@ if TYPE_CHECKING:
 
 LARGE_CODE_BYTES: Final = 100 * MIB_BYTES
 """From this size on the plan says what is most of a copy of code: sources alone are rarely 10 MiB."""
+
+MAX_SCRIPT_BYTES: Final = 64 << 10
+_SCRIPT: Final = re.compile(r"(?:(?:\S*/)?(?:ba|da|z)?sh +(?:-[a-z]+ +)*)?(\S+\.(?:sh|bash))(?: |$)")
+"""A command that runs a script of the shell: `bash -e train.sh`, `./train.sh 3`."""
+_LAUNCHER: Final = re.compile(
+    r"^[^#\n]*?(?:^|[;&|(]|\s)(?:\S*/)?(torchrun|mpirun|mpiexec|horovodrun|deepspeed|srun|accelerate launch|"
+    r"python3? -m torch\.distributed\.(?:run|launch))\b",
+    re.MULTILINE,
+)
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -240,6 +259,8 @@ def show_dry_run(plan: Record, output: str) -> int:
     start = dry_run_start_text(plan, current_time_ms())
     for line in plan_lines(plan["spec"]["name"], plan["spec"], start, plan["resumes"]):
         show(line)
+    for text in unseen_texts(plan["spec"]):
+        show(f"       {text}")
     if plan["reason"] and plan["reason"]["remedy"]:
         show(f"       {plan['reason']['remedy']}")
     if plan["saves"] and plan["saves"]["warning"]:
@@ -257,9 +278,31 @@ def print_plan(job: Record) -> None:
     """Print the plan of a submitted job and what to type next."""
     for line in plan_lines(job["row"]["id"], job["spec"], start_text(job), job["resumes"]):
         say(line, dim=True)
+    for text in unseen_texts(job["spec"]):
+        say(f"       {text}", dim=True)
     if job["saves"] and job["saves"]["warning"]:
         say(f"       {job['saves']['warning']}")
     say(submitted_message(job["row"]))
+
+
+def unseen_texts(spec: Record) -> Iterator[str]:
+    """Yield what the spec of a job does not show: memory that nothing enforces, a launcher in a script."""
+    target = click.get_current_context().find_root().obj or {}
+    if spec["resources"]["memory_bytes"] and target.get("context") is None:
+        yield "memory is what the scheduler counts; on machines no process is kept from taking more"
+    run = spec["run"] if isinstance(spec["run"], str) else " ".join(spec["run"] or ())
+    script = _SCRIPT.match(run)
+    if script is None or spec["framework"] != "plain" or process_count(spec) == 1:
+        return
+    try:
+        with Path(script[1]).open("rb") as file:
+            text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return  # it is not here, or the server says that it cannot be run
+    if launcher := _LAUNCHER.search(text):
+        line, times = text.count("\n", 0, launcher.start(1)) + 1, counted_processes(spec, "time")
+        yield f"{script[1]}:{line}: {launcher[1]} starts ranks itself, and ganger starts the script {times}:"
+        yield f"make it the command, ganger run -- {launcher[1]} ..., or start the script once: --nproc-per-node 1"
 
 
 def submitted_message(row: Record) -> str:
