@@ -54,7 +54,7 @@ class CodeEntry:
 
 @dataclass(frozen=True, slots=True)
 class CodeSize:
-    """What a copy of a directory would have; `heaviest`: up to three paths that are most of it, with their bytes."""
+    """The size of a copy of a directory; `heaviest`: up to three paths that are most of it, with their bytes."""
 
     files: int
     size_bytes: int

@@ -113,6 +113,7 @@ class Launcher:
         here get their notice without it.
         """
         if self._current is not None and self._eviction.begin(now, has_server=self._link.is_up):
+            note(f"told to end by another program: generation {self._current.number} has {self._eviction.notice_s:g} s")
             self._task.mark_evicted(self._current.number)
             self._fact(self._current.number, "evicted", notice_ms=round(1000 * self._eviction.notice_s))
         elif not self._eviction.awaits_server:

@@ -347,7 +347,7 @@ class CopyDropped(_OfGeneration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsKept(_OfGeneration):
-    """What a generation has reported of its metrics: written once, before the last of it is gone."""
+    """The metrics that a generation has reported: one event, before the last of the generation is gone."""
 
     metrics: JobMetrics
     kind: Literal["metrics_kept"] = field(default="metrics_kept")

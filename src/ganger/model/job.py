@@ -30,8 +30,10 @@ WORKER: Final = "worker"
 """The role of the processes that `nodes` and `run` describe."""
 FIRST_ROLES: Final = ("chief", "master", "head", "scheduler")
 """Roles that get the first ranks, in whatever order the spec lists them."""
+MIN_EVICTION_S: Final = 30
+"""The least time of an eviction: the default of Kubernetes for a pod."""
 STOP_S: Final = 7
-"""Part of the time of an eviction that remains after the notice of the ranks."""
+"""Part of that time that remains after the notice of the ranks: 5 s between SIGTERM and SIGKILL, 2 s for the report."""
 UID_DIGITS: Final = 8
 """Of a uid, in the name of a directory: of jobs of one id there are few."""
 _ELEMENT: Final = re.compile(r"(?P<array>[^\[\]]*)\[(?P<index>0|[1-9][0-9]{0,17})\]")
@@ -378,11 +380,10 @@ class JobSpec:
     def eviction_s(self) -> int:
         """The seconds between SIGTERM for a launcher and SIGKILL when another program ends it.
 
-        They suffice for the job's notice and for what follows it: SIGTERM, SIGKILL and the report. The minimum is the
-        default of Kubernetes.
+        They suffice for the job's notice and for what follows it.
         """
         notice_ms = self.checkpoint.grace_ms if self.checkpoint else 0
-        return max(30, ceil(notice_ms / 1000) + STOP_S)
+        return max(MIN_EVICTION_S, ceil(notice_ms / 1000) + STOP_S)
 
     def role(self, name: str) -> Role:
         """Return a role of `order`; for the workers that `nodes` describes, one with the resources of a node."""

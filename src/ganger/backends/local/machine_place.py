@@ -4,6 +4,7 @@ Plans and records are files. A launcher that has ended is noticed at once, and i
 """
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Coroutine, Iterator
@@ -39,6 +40,8 @@ TAIL_BYTES: Final = 64 << 10
 _SETUP: Final = -1
 SWEEP_FIRST_S: Final = 0.01
 SWEEP_MAX_S: Final = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class MachinePlace:
@@ -231,6 +234,7 @@ class MachinePlace:
     def _conclude(self, generation: Generation, task: Task) -> None:
         """Report how a generation ended on a node whose launcher is gone; what its ranks did then follows from that."""
         if task.directory.evicted(generation.number) and not generation.stopping:
+            _log.debug("the launcher of %s on %s was evicted while no server heard it", generation.gang, task.node)
             self._runtime.report(
                 Evicted(gang=generation.gang, generation=generation.number, node=task.node, notice_ms=0)
             )

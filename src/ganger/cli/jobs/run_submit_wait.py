@@ -267,9 +267,11 @@ def show_dry_run(plan: Record, output: str) -> int:
         show(f"       {plan['saves']['warning']}")
     show(f"       runs: {' '.join(shell_quote(argument) for argument in plan['argv'])}")
     if plan["environment"]:
+        from ganger.framework_api.rank_environment import TASK_DIRECTORY
+
         show("       rank 0 gets:")
         for name, value in plan["environment"].items():
-            show(f"         {name}={shell_quote(value.replace('@GANGER_TASK_DIR@', '$GANGER_TASK_DIR'))}")
+            show(f"         {name}={shell_quote(value.replace(TASK_DIRECTORY, '$GANGER_TASK_DIR'))}")
     show("nothing was submitted")
     return 0
 
