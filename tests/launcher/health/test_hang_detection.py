@@ -11,6 +11,7 @@ from ganger.launcher.health.hang_detection import (
     CONFIRM_S,
     FIRST_PHASE_S,
     QUIET_S,
+    QUIET_STOP_S,
     SILENT_S,
     Activity,
     Attention,
@@ -221,6 +222,13 @@ def test_rank_that_reports_nothing_is_judged_by_its_busiest_process() -> None:
     ] * 3 + [True]
     assert quiet.find_stop([proc_stat("S")], 0.2, 1.75) is None
     assert quiet.find_stop([], 0.2, 60.0) is None, "the launcher reports whether it died"
+
+
+def test_rank_of_a_job_without_steps_may_be_stopped_for_seconds() -> None:
+    quiet = QuietRank()
+    quiet.find_stop([proc_stat("T")], 0, 0)
+    assert quiet.find_stop([proc_stat("T")], 0, QUIET_STOP_S - 0.25) is None
+    assert quiet.find_stop([proc_stat("T")], 0, QUIET_STOP_S) == ("stopped", 0)
 
 
 def test_script_without_reports_is_judged_after_a_minute_of_work() -> None:

@@ -176,7 +176,7 @@ def test_rank_that_reports_nothing_is_found_stopped(serve: Serve, tmp_path: Path
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_stopped_rank_of_a_script_without_reports_is_found_at_once(serve: Serve, tmp_path: Path, nodes: int) -> None:
+def test_stopped_rank_of_a_script_without_reports_is_found(serve: Serve, tmp_path: Path, nodes: int) -> None:
     """It is neither waited for a step, of which there is none, nor for a minute of work."""
     (tmp_path / "plain.py").write_text(PLAIN)
     gang = Gang(serve(nodes).open(), tmp_path / "plain", f"{{python}} {tmp_path}/plain.py {{folder}}; true", nodes)

@@ -51,6 +51,9 @@ GAPS, MIN_GAPS = 64, 10
 QUIET_S = 300.0
 QUIET_FACTOR = 10
 """Ranks are quiet after so long without output, and so many times their usual time between outputs."""
+QUIET_STOP_S = 5.0
+"""A rank of a job that reports no steps may be stopped so long. Somebody who looks at it with Ctrl-Z, `kill -STOP` or
+a snapshot needs seconds, and without steps nothing says that its peers lose more by them than by a restart."""
 UNWRITTEN_S = 20.0
 """Silence of the log after which the server starts to compare the stacks of the ranks."""
 
@@ -284,9 +287,12 @@ class QuietRank:
         self._stillness = Stillness()
 
     def find_stop(self, states: list[ProcStat], step_s: float, at_s: float) -> tuple[str, float] | None:
-        """Return how it is stopped and since when, once that lasts long enough; `step_s` is its peers' step time."""
+        """Return how it is stopped and since when, once that lasts long enough.
+
+        `step_s` is its peers' step time, 0 if they report none.
+        """
         kind, since_s = self._stillness.observe(states, None, at_s)
-        patience_s = still_s(step_s)
+        patience_s = still_s(step_s) if step_s else QUIET_STOP_S
         if kind == BLOCKED:  # what it waits for is unknown
             patience_s = max(patience_s, SLOW_DISK_S, self._stillness.blocked_s())
         return None if kind is None or at_s - since_s < patience_s else (kind, since_s)

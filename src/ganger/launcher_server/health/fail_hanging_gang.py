@@ -276,12 +276,17 @@ def _has_lost_ranks(generation: Generation) -> bool:
 
 
 def _stopped_ranks(generation: Generation) -> list[tuple[str, StoppedRank]]:
-    """Return the ranks that stopped by themselves, the first one first."""
+    """Return the ranks that stopped by themselves, the first one first.
+
+    A SIGSTOP is somebody's wish, so it ends no job that is never to be ended as a hang.
+    """
+    is_never_hung = generation.job.spec.limits.hang_time_ms == 0
     stopped = [
         (node, rank)
         for node in generation.remaining
         for rank in generation.stall_reports[node].stopped_ranks
-        if rank.kind == "stopped" or rank.is_known or generation.steps  # without a step it may still be starting
+        if (rank.kind == "stopped" and not is_never_hung)
+        or (rank.kind != "stopped" and (rank.is_known or generation.steps))  # without a step it may still be starting
     ]
     return sorted(stopped, key=lambda entry: (entry[1].since_ms, entry[1].rank))
 
