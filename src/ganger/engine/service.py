@@ -81,6 +81,7 @@ from ganger.model.watch.watch_event import RollbackRequested
 from ganger.ports import Backend, JobFilter, LogLine, LogQuery, Metric, label_terms
 from ganger.settings import Home
 from ganger.spec import json_schema as spec_schema
+from ganger.spec.array_elements import array_without_successes
 
 __all__ = [
     "BOUNDS_S",
@@ -214,10 +215,14 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
     ) -> tuple[JobView, bool]:
         """Run an ended job again, as a new job, from where it came to, with `params` in place of the values it had.
 
-        Raise RequestError (still_live, no_such_parameter; 409).
+        Of an array in which some elements have succeeded, the new one has the others. Raise RequestError (still_live,
+        no_such_parameter; 409).
         """
         _, _, step, job = stored_job(self._log, self._ended_id(text))
         overrides = job.spec.resumption_of(job.id, step) | ({"params": dict(params)} if params else {})
+        if (array := job.spec.array) is not None and job.index is None:
+            rows = self._log.elements(job.id, (GangState.FAILED, GangState.STOPPED), -1, len(array.indices))
+            overrides |= array_without_successes(array, [row.index for row in rows if row.index is not None])
         new_job, is_new = self._submit_service.submit_again(job, overrides, {}, request_id, retry_of=job.id)
         return self.job(new_job), is_new
 

@@ -5,6 +5,8 @@ sign. An index that is named twice is one element.
 """
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ganger.model.job import Array
@@ -37,6 +39,14 @@ def _range(part: str) -> range:
     if last and int(last) < int(first):
         raise ValueError(f"{quote(part)} has no elements: write the lower index first")
     return range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def array_without_successes(array: Array, unsuccessful: Sequence[int]) -> dict[str, str]:
+    """Return the override with which an array runs its unsuccessful elements again, ascending; all if there are none.
+
+    They keep their indices, by which they know their part of the work and find their checkpoints.
+    """
+    return {"array": write_array(replace(array, indices=tuple(unsuccessful)))} if unsuccessful else {}
 
 
 def write_array(value: Array) -> str:

@@ -81,7 +81,7 @@ def test_elements(system: ServedController, array: str) -> None:
     assert len(record(system.ganger("ls", array, "--state", "pending", "-o", "json"))) == 8
     for arguments, code, output in (
         (["ls", array, "--user", "ada"], 2, "--user selects jobs"),
-        (["logs", array], 4, f"'{array}[9]'"),
+        (["logs", array, "--follow"], 4, f"'{array}[9]'"),
         (["logs", f"{array}[10]"], 3, "has no element 10"),
         (["stop", f"{array}[0]"], 4, "cannot be stopped by itself"),
         (["suspend", f"{array}[0]"], 4, "cannot be changed by itself"),
@@ -111,6 +111,10 @@ def test_logs_of_an_element(system: ServedController, array: str) -> None:
     ):
         actual = record(system.ganger("logs", f"{array}[1]", *arguments, "-o", "json"))
         assert [line["rank"] for line in actual] == ranks, arguments
+    whole = system.ganger("logs", array, "--rank", "1", "--grep", "line").stdout
+    assert whole == "".join(f"{index}  r1 | line 1 of {array}-e{index}-1-0\n" for index in (0, 1)), (
+        "eight wait for nodes"
+    )
     output = system.ganger("logs", f"{array}[0]", "--timestamps").stdout
     assert output.endswith(f" line 0 of {array}-e0-1-0\n")
     assert output.startswith("20")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ganger.model.event import Checkpointed
+from ganger.model.event import Checkpointed, Cleared, Finished
 from tests.kubernetes.client.served_controller import ServedController, served
 from tools.testcluster.waiting import until
 
@@ -73,6 +73,21 @@ def test_a_retry_names_the_job_that_saved_something_and_a_clone_does_not(system:
     empty = submit(system, "--name", "empty")
     end(system, empty)
     assert "resume_from" not in section(system, system.ganger("retry", empty).stdout.strip())
+
+
+def test_a_retry_of_an_array_has_the_elements_that_have_not_succeeded(system: ServedController) -> None:
+    first = submit(system, "--name", "sweep", "--array", "3-6%2")
+    element, loop = f"{first}.default[3]", system.controlled.loop
+    until(lambda: element in loop.copy().gangs and loop.copy().gangs[element].nodes, "element 3 to start")
+    nodes = loop.copy().gangs[element].nodes
+    for event in (Finished, Cleared):
+        loop.post(event(gang=element, generation=1, nodes=nodes)).result(60)
+    system.ganger("stop", first, "--now")
+    system.wait(first, "Stopped")
+    retried = system.ganger("retry", first)
+    assert retried.returncode == 0, retried
+    spec = system.does(lambda: system.api.get("gangjobs", retried.stdout.strip()) or {})["spec"]
+    assert spec["array"] == "4-6%2"
 
 
 def test_a_name_becomes_that_of_the_newest_object(system: ServedController) -> None:

@@ -7,6 +7,7 @@ import pytest
 from ganger.core.state.time_accounting import total
 from ganger.engine.service import JobFilter, LogQuery
 from ganger.errors import RequestError
+from ganger.model.job import Array
 from tests.service.world import Embedded, python
 
 WRITES = python(
@@ -36,6 +37,8 @@ def test_every_element_runs_once_and_the_worst_one_decides_the_state(world: Embe
     assert world.service.job("sweep[4]").attempts[0].outcome == "failed"
     listed = world.service.jobs(JobFilter(), everything=True, limit=10, cursor=None).items
     assert [row["id"] for row in listed] == [array]
+    again = world.service.retry(array)[0]
+    assert again.spec.array == Array(indices=(4,), limit=2), "the others have succeeded"
 
 
 def test_the_limit_holds_and_elements_without_a_gang_have_rows(world: Embedded) -> None:

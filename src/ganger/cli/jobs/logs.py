@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from ganger.cli import completions
+from ganger.cli.jobs.list_and_stop import array_elements
 from ganger.cli.jobs.run_submit_wait import connect
 from ganger.cli.options import PATTERN, RANKS, job_argument, output_option
 from ganger.cli.output.error_output import Problem
@@ -57,6 +58,9 @@ def logs_command(
     Equal lines that several ranks wrote at the same time are shown once, with their number. On a terminal, control
     sequences other than colours are left out. With -o json every line is an object: in an array, or with -f one object
     per line.
+
+    Of an array, the lines of its elements follow each other by index, each with the index in front, or with the id of
+    the element as `job` in JSON; --tail N is N lines of each. To follow, name an element.
     """
     if everything and rank not in (None, "all"):
         raise Problem(f"--all and --rank {rank} are mutually exclusive", next="leave one of them out")
@@ -68,19 +72,30 @@ def logs_command(
             raise Problem("--stacks can only be combined with --attempt", next=f"ganger logs {job} --stacks")
         _show_stacks(client.stacks(job, query["attempt"]), output)
         return
-    if output == "json":
-        records = client.logs(job, follow=follow, **query)
-        if not follow:
-            show_json_array(records)
-        else:
-            for record in records:
-                show_json_line(record)
+    if follow and output == "json":
+        for record in client.logs(job, follow=True, **query):
+            show_json_line(record)
     elif follow:
         _follow(client, job, query, timestamps=timestamps)
     else:
-        writing = LineFormat(process_count(client.job(job)["spec"]), timestamps=timestamps)
+        _show(client, client.job(job), query, output, timestamps=timestamps)
+
+
+def _show(client: Client, detail: dict[str, Any], query: dict[str, Any], output: str, *, timestamps: bool) -> None:
+    """Print the lines that there are: of a job, or of each element of an array that has had the attempt."""
+    jobs: list[tuple[str, str, dict[str, str]]] = [(detail["row"]["id"], "", {})]
+    if detail["row"]["elements"]:
+        elements = array_elements(client, detail["row"]["id"], {"state": None}, everything=True)
+        started = [element for element in elements if element["generation"] >= (query["attempt"] or 1)]
+        width = max((len(str(element["index"])) for element in started), default=0)
+        jobs = [(element["id"], f"{element['index']:{width}}  ", {"job": element["id"]}) for element in started]
+    if output == "json":
+        show_json_array(record | of_job for job, _, of_job in jobs for record in client.logs(job, **query))
+        return
+    writing = LineFormat(process_count(detail["spec"]), timestamps=timestamps)
+    for job, index, _ in jobs:
         for line in collapse_equal_lines(client.logs(job, **query)):
-            sys.stdout.write(printable(writing.text(line), sys.stdout) + "\n")
+            sys.stdout.write(printable(index + writing.text(line), sys.stdout) + "\n")
 
 
 def _follow(client: Client, job: str, query: dict[str, Any], *, timestamps: bool) -> None:

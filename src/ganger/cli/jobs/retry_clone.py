@@ -27,7 +27,7 @@ def retry_command(jobs: tuple[str, ...], param: tuple[str, ...], output: str) ->
 
     Each is a new job, which resumes from the ended one (`checkpoint.resume_from`); only its id is printed on stdout. A
     job without `code:` runs in its directory as it is now. To begin from the beginning, clone it. --param replaces the
-    value of a parameter of its job file.
+    value of a parameter of its job file. Of an array in which some elements have succeeded, the new one has the others.
     """
     params = dict(pairs("--param", param))
     client = connect()

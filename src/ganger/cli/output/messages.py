@@ -289,7 +289,7 @@ def summary_lines(job: Record) -> list[str]:
     lasted = format_duration(row["ended_ms"] - row["submitted_ms"])
     return [
         f"{mark} {row['id']} {row['state']} after {lasted}{attempts_text}{reason}",
-        f"  {ledger_line(ledger)}",
+        f"  {'all elements: ' if row['elements'] else ''}{ledger_line(ledger)}",
         f"  next: {following[row['state']]}",
     ]
 

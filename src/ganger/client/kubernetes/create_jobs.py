@@ -18,6 +18,7 @@ from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.change_job import ended_job
 from ganger.client.kubernetes.controller_requests import DRY_RUN, query_controller
 from ganger.client.kubernetes.find_job import find_whole_job, newest_of_name
+from ganger.client.kubernetes.job_detail import unsuccessful_elements
 from ganger.client.kubernetes.job_row import in_full, read_spec, row, spec_of, status_of, submitted_name
 from ganger.client.kubernetes.upload_code import PackedCode, is_kept, pack_code, upload
 from ganger.errors import RequestError
@@ -30,6 +31,7 @@ from ganger.kubeapi.resources import ListOptions
 from ganger.model.job import ENDED, GangState, JobSpec, split_element_id
 from ganger.model.job_sections.checkpoint_spec import split_resume_from
 from ganger.spec import change_spec, parse_spec, parse_specs, spec_from_dict, spec_to_dict
+from ganger.spec.array_elements import array_without_successes
 from ganger.spec.submission_checks import new_id, pending_dependencies, submission_order
 
 Record = dict[str, Any]
@@ -87,12 +89,15 @@ async def dry_run(caller: Caller, request: Record) -> bytes:
 async def retry(caller: Caller, name: str, params: Mapping[str, str]) -> Record:
     """Create a job like an ended one, with the same copy of its code, that goes on where it ended; return it.
 
-    Its parameters have the values of `params`, else those that they had. Raises the same errors.
+    Its parameters have the values of `params`, else those that they had. Of an array in which some elements have
+    succeeded, the new one has the others, which only the controller knows. Raises the same errors.
     """
     gang_job = await ended_job(caller, name, "retried")
     spec, record = read_spec(gang_job), json.loads(status_of(gang_job).get("record") or "{}")
     overrides = {} if spec is None else spec.resumption_of(gang_job.metadata.name, record.get("checkpoint_step"))
     overrides |= {"params": dict(params)} if params else {}
+    if spec is not None and spec.array is not None:
+        overrides |= array_without_successes(spec.array, await unsuccessful_elements(caller, name))
     return await _again(caller, gang_job, _fields(gang_job), overrides, {RETRY_OF: gang_job.metadata.name})
 
 

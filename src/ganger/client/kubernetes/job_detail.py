@@ -14,12 +14,16 @@ from ganger.client.kubernetes.caller import Caller
 from ganger.client.kubernetes.controller_requests import query_controller
 from ganger.client.kubernetes.find_job import FoundJob, display_name, find_job
 from ganger.client.kubernetes.job_row import in_full, is_rejected
+from ganger.client.local.http import query_of
+from ganger.model.job import GangState
 from ganger.model.views.service_views import Explanation
 
 Record = dict[str, Any]
 
 _OF_THE_OBJECT: Final = ("row", "spec", "directory", "code_hash")
 """Keys of a whole job that its object knows better."""
+_ELEMENTS: Final = 2_000
+"""Elements of an array that are requested at a time."""
 
 
 async def detail(caller: Caller, text: str) -> Record:
@@ -64,6 +68,18 @@ async def explanation(caller: Caller, text: str) -> Record:
             raise
         sentence = f"{row['sentence']}\n  no more is known: {error.detail.splitlines()[0]}: {error.next}".lstrip()
         return asdict(Explanation(job=row["id"], state=row["state"], sentence=sentence)) | startup
+
+
+async def unsuccessful_elements(caller: Caller, name: str) -> list[int]:
+    """Return the indices of an array's elements that failed or were stopped, ascending. Raises the same errors."""
+    array, indices = await find_job(caller, name), list[int]()
+    query = {"state": f"{GangState.FAILED},{GangState.STOPPED}", "limit": _ELEMENTS}
+    page: Record = {"next": None}
+    while True:
+        page = await ask_about(caller, array, f"/elements{query_of(query | {'cursor': page['next']})}")
+        indices += [element["index"] for element in page["items"]]
+        if page["next"] is None:
+            return indices
 
 
 async def ask_about(caller: Caller, job: FoundJob, suffix: str = "") -> Record:
