@@ -64,6 +64,9 @@ ROWS = {
     "unreadable file in it": Row(
         "submit --code half -- python -V", "half.py: Permission denied", ".gangerignore", by_mode=True
     ),
+    "checkpoints in /proc": Row(
+        "submit --checkpoint /proc/x ok.py", "only the kernel makes files there", "./checkpoints"
+    ),
     "checkpoints in a file": Row("submit --checkpoint ok.py/a ok.py", "ok.py is not a directory", "ls -ld "),
     "checkpoints where nobody writes": Row(
         "submit --checkpoint secret/a ok.py", "permission denied", "ls -ld ", by_mode=True

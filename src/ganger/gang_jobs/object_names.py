@@ -34,6 +34,8 @@ IN_STORE: Final = "store"
 """Its value for an archive in the controller's durable store."""
 ARCHIVE: Final = "code.tar.gz"
 """Key of an archive in its ConfigMap."""
+MANAGED: Final = {"app.kubernetes.io/managed-by": "ganger"}
+"""Label of the ConfigMaps that no job owns, by which they are found and deleted after ganger was uninstalled."""
 RANKS: Final = f"{GROUP}/ranks"
 """Annotation: the pod's ranks by role, as `chief:0 worker:1,2`."""
 DEVICES: Final = f"{GROUP}/devices"

@@ -37,7 +37,12 @@ def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> d
             "secrets": values,
         }
     if not isinstance(job, Mapping):
-        raise BadRequest("bad_spec", f"{job!r} is neither a job file nor a mapping", "ganger.Job.load(PATH)", USAGE)
+        raise BadRequest(
+            "bad_spec",
+            f"{job!r} is neither a job file nor a mapping",
+            "a command: ganger.run(COMMAND)   a file: ganger.submit(ganger.Job.load(PATH))",
+            USAGE,
+        )
     spec = plain(_merge(spec_of(job), fields))
     if "name" not in spec and isinstance(spec.get("run"), str | list) and spec["run"]:
         spec["name"] = name_of_command(spec["run"])

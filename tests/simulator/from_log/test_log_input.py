@@ -11,7 +11,8 @@ from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.errors import RequestError
-from ganger.model.event import QueueSet
+from ganger.model.cluster import Node
+from ganger.model.event import NodesListed, QueueSet
 from ganger.model.queue import Queue
 from ganger.model.units import DAY_MS, HOUR_MS
 from ganger.simulation.from_log.recorded_days import read_days
@@ -116,6 +117,19 @@ def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path)
     # One after the other they end at 60, 120 and 180 s; on two nodes at 60, 61 and 120 s.
     assert result["recorded"]["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 178_000) / 3
     assert result["scorecard"]["jct_ms"]["mean"] == (60_000 + 60_000 + 118_000) / 3
+
+
+def test_nodes_that_came_and_went_are_said(shell: Shell, tmp_path: Path) -> None:
+    """As when a server is started again with other virtual nodes."""
+    world, log = VirtualCluster(nodes(2, gpus=8)), EventLog(tmp_path / "copy.db")
+    world.at(0, submit("job-0", 1, 8))
+    loop = played(world, log, "fifo", HOUR_MS)
+    loop.post(NodesListed(nodes=(Node(name="other", gpus=8, gpu_type="h100"),)))
+    world.run(loop, HOUR_MS)
+    log.close()
+    said = shell("sim", "run", "--from-log", str(tmp_path / "copy.db")).out
+    assert "on 3 nodes x 8 GPUs (at most 2 at a time), policy in force" in said
+    assert " on 5 nodes x 8 GPUs, " in shell("sim", "run", "--from-log", str(tmp_path / "copy.db"), "--nodes", "5").out
 
 
 def test_since_takes_the_last_days(shell: Shell, tmp_path: Path) -> None:

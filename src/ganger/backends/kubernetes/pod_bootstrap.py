@@ -95,7 +95,7 @@ class PodBootstrap:
         await asyncio.shield(task)
 
     async def _apply_launcher(self, namespace: str) -> None:
-        metadata = {"name": self._config_map, "namespace": namespace}
+        metadata = {"name": self._config_map, "namespace": namespace, "labels": object_names.MANAGED}
         content = {"launcher.pyz": base64.b64encode(self._launcher).decode()}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": content, "immutable": True}
         await self._api.apply(CONFIG_MAPS, body)

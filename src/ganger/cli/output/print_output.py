@@ -305,8 +305,9 @@ def _aligned(column: Column, text: str, width: int) -> str:
 def _lines_below(columns: Sequence[Column], row: Sequence[str], kept: Sequence[int], width: int) -> list[str]:
     """Return what moved below a row: the columns with their heads, and a last sentence without."""
     last = len(columns) - 1
+    sentence = None if columns[last].right else last
     moved = [i for i in range(len(columns)) if i not in kept and row[i] not in ("", "-")]
-    parts = [row[i] if i == last else f"{columns[i].title} {row[i]}" for i in moved]
+    parts = [row[i] if i == sentence else f"{columns[i].title} {row[i]}" for i in moved]
     return [f"  {line}" for line in _wrapped("  ".join(parts), max(width - 2, 1))] if parts else []
 
 

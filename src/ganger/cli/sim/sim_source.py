@@ -106,7 +106,12 @@ def check_document(options: dict[str, Any]) -> None:
 
 
 def cluster_size(result: Record) -> str:
-    """Return the size of the cluster: `4 nodes x 8 GPUs`; in all if nodes differ: `4 nodes with 20 GPUs`."""
+    """Return the size of the cluster: `4 nodes x 8 GPUs`; in all if nodes differ: `4 nodes with 20 GPUs`.
+
+    The nodes of a log may have come and gone: `3 nodes x 8 GPUs (at most 2 at a time)`.
+    """
+    nodes, most = result["nodes"], result.get("most_nodes_up", result["nodes"])
+    up = f" (at most {most} at a time)" if most < nodes else ""
     if result["gpus"] is None:
-        return f"{count(result['nodes'], 'node')} with {count(result['gpus_in_all'], 'GPU')}"
-    return f"{count(result['nodes'], 'node')} x {count(result['gpus'], 'GPU')}"
+        return f"{count(nodes, 'node')} with {count(result['gpus_in_all'], 'GPU')}{up}"
+    return f"{count(nodes, 'node')} x {count(result['gpus'], 'GPU')}{up}"

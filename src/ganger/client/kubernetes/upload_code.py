@@ -95,7 +95,7 @@ def _target(caller: Caller, digest: str) -> str:
 
 async def _create_config_map(caller: Caller, code: PackedCode) -> None:
     name = object_names.code_config_map(code.digest)
-    metadata = {"name": name, "namespace": caller.namespace}
+    metadata = {"name": name, "namespace": caller.namespace, "labels": object_names.MANAGED}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
     config_map = await _get(caller, name)
     if config_map is None:

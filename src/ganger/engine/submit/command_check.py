@@ -28,6 +28,8 @@ _WITHOUT_SCRIPT: Final = frozenset(("-m", "--module", "--no-python", "--no_pytho
 """Options of launchers with which they run no file."""
 _SHOWN_DIRECTORIES: Final = 6
 _PROBE_TIMEOUT_S: Final = 10.0
+_KERNEL_FILES: Final = ("/proc/", "/sys/")
+"""Directories that root may write to by their permissions, in which no directory can be created all the same."""
 _SHELL: Final = re.compile(r"[;&|`$(]")
 """Characters of a line that does more than start one program."""
 
@@ -37,6 +39,9 @@ def check_checkpoints(checkpoint: Checkpoint, directory: Path) -> None:
     if overlap := checkpoint.overlap(str(directory)):
         raise RequestError("bad_spec", f"checkpoint.local: {overlap}", "or leave local out")
     path = directory / checkpoint.dir
+    if os.path.realpath(path).startswith(_KERNEL_FILES):
+        message = f"checkpoint: no directory can be created at {path}: only the kernel makes files there"
+        raise RequestError("no_directory", message, "name a directory on a disk: --checkpoint ./checkpoints")
     existing = path
     while not os.path.lexists(existing):
         existing = existing.parent

@@ -82,7 +82,7 @@ def _compare_on_log(arguments: argparse.Namespace) -> Record:
     nodes, contenders = log_contenders_from(arguments, policies)
     days = contenders[0].days
     runs, failures = _run_all(run_log_contender, contenders)
-    return _answer(arguments, log_source_json(days, days.findings), nodes, runs, failures)
+    return _answer(arguments, log_source_json(days, nodes, days.findings), nodes, runs, failures)
 
 
 def _split_policies(text: str) -> list[str]:

@@ -1,7 +1,9 @@
 """`ganger sim run --from-log`: the days of a server's own log under a policy document, beside what was recorded."""
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final
 
 from ganger import registry
@@ -36,7 +38,7 @@ def run_log(arguments: argparse.Namespace, *readers: Callable[[Stamped], None]) 
     recorded_days = read_days(arguments.from_log, recorded_occupancy.fold, since_ms=arguments.since_ms)
     recorded = as_recorded(recorded_days, prices_from(arguments.price, days.nodes))
     answer = {
-        **log_source_json(days, outcome.findings),
+        **log_source_json(days, nodes, outcome.findings),
         "policy": policy,
         **cluster_json(nodes),
         **outcome_json(outcome, occupancy),
@@ -45,9 +47,27 @@ def run_log(arguments: argparse.Namespace, *readers: Callable[[Stamped], None]) 
     return answer, outcome
 
 
-def log_source_json(days: RecordedDays, findings: tuple[Finding, ...]) -> Record:
-    """Return the log, and what is simulated otherwise than recorded."""
-    return {"trace": days.path, "format": "ganger_log", "rows": days.rows, "findings": findings_json(findings)}
+def log_source_json(days: RecordedDays, nodes: Sequence[Node], findings: tuple[Finding, ...]) -> Record:
+    """Return the log, what is simulated otherwise than recorded, and how many of the nodes are up at a time at most.
+
+    The nodes are the recorded ones, all that the log ever had, or others, which are always up.
+    """
+    return {
+        "trace": days.path,
+        "format": "ganger_log",
+        "rows": days.rows,
+        "most_nodes_up": _most_nodes_up(days) if nodes is days.nodes else len(nodes),
+        "findings": findings_json(findings),
+    }
+
+
+def _most_nodes_up(days: RecordedDays) -> int:
+    changes = Counter({0: len(days.nodes)})
+    for fault in days.faults:
+        changes[fault.start_ms] -= 1
+        changes[fault.end_ms] += 1
+    # After the last row all nodes are up again, since a log does not say which of them will ever return.
+    return max(accumulate(changes[at_ms] for at_ms in sorted(changes) if at_ms <= days.end_ms))
 
 
 def occupancy_of_days(days: RecordedDays, nodes: Sequence[Node]) -> Occupancy:
