@@ -283,7 +283,7 @@ def test_log_options_become_query_parameters(shell: Shell, world: World, args: s
     world.add(ended(job()))
     assert shell("logs", "bert", *args.split()).code == 0
     path, _, query = world.requests[-1][1].partition("?")
-    assert (path, dict(parse_qsl(query))) == ("/jobs/bert/logs", expected)
+    assert (path, dict(parse_qsl(query))) == ("/jobs/bert-7f3/logs", expected), "of the job that the name stands for"
 
 
 @pytest.mark.parametrize(

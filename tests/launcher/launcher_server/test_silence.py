@@ -64,8 +64,8 @@ class Watch:
     def last_lines(self, *_: object) -> tuple[str, ...]:
         return ()
 
-    def reports(self, node: str, **minutes_ago: float | None) -> None:
-        """Report from a node; each time is so many minutes ago."""
+    def reports(self, node: str, *stopped_ranks: int, **minutes_ago: float | None) -> None:
+        """Report from a node, with ranks that a SIGSTOP stopped a minute ago; each time is so many minutes ago."""
         fields = ("silent_since_ms", "quiet_since_ms", "unwritten_since_ms", "ranks_lost_since_ms")
         times = {name: minutes_ago.get(name.removesuffix("_since_ms")) for name in fields}
         now_ms = int(self.now_s * 1000)
@@ -74,7 +74,8 @@ class Watch:
         message |= {"usual_gap_ms": None if usual is None else int(usual * MINUTE_MS)}
         pauses = {"longest_s": {}, "suspected_s": 0.0, "stuck_step": -1}
         self.has_reports |= minutes_ago.get("silent") is not None
-        fields_of_ranks = {"has_run": True, "has_reports": self.has_reports, "stopped_ranks": [], "pauses": pauses}
+        stopped = [[rank, "stopped", now_ms - MINUTE_MS, False] for rank in stopped_ranks]
+        fields_of_ranks = {"has_run": True, "has_reports": self.has_reports, "stopped_ranks": stopped, "pauses": pauses}
         self.detector.stall_reported(self.generation, node, message | fields_of_ranks)
 
     def silence(self, minutes: float, *, idle: Collection[int] = (), known: str = "unwritten") -> None:
@@ -126,6 +127,14 @@ def test_idle_ranks_that_all_wait_for_each_other_hang_after_the_time_of_the_job(
     (failed,) = watch.failures
     assert failed.detail.startswith("all 2 ranks wait in all_reduce at train.py:9 since 10m")
     assert "limits.hang_time" in failed.detail
+
+
+@pytest.mark.parametrize("hang_time_ms", [0, 3_600_000])
+def test_a_rank_that_somebody_stopped_ends_no_job_that_never_hangs(begin: Begin, hang_time_ms: int) -> None:
+    watch = begin(REDUCES, REDUCES, hang_time_ms=hang_time_ms)
+    watch.reports("n0")
+    watch.reports("n1", 1)
+    assert [failed.rank for failed in watch.failures] == [1] * bool(hang_time_ms)
 
 
 @pytest.mark.parametrize("hang_time_ms", [0, 3_600_000])
