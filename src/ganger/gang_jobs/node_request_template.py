@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ganger.gang_jobs.custom_resources import GROUP
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.gang_jobs.object_names import NODE_REQUEST
 from ganger.gang_jobs.pod_template import container_security_context, pod_security_context, tolerations_of
 from ganger.kubeapi.objects import DEFAULT_SCHEDULER, CustomObject, Object, PartialObjectMetadata, Pod
 from ganger.kubeapi.resources import Resource
 from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.cluster import Node, gpu_type
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.policy import RESTRICTED
 from ganger.model.shape import Shape
 

@@ -8,7 +8,7 @@ controller read them.
 import shlex
 from typing import Any, Final, NamedTuple
 
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.units import EPHEMERAL_STORAGE
 
 Object = dict[str, Any]

@@ -268,6 +268,7 @@ BREAKING = [
     ({"container": {"volumeMounts": [{"name": "nothing", "mountPath": "/x"}]}}, "no volume 'nothing'", "data or work"),
     ({"container": {"volumeMounts": [{"name": "work", "mountPath": "/x"}] * 2}}, "/x is given twice", "remove one"),
     ({"container": {"env": [{"name": "GANGER_TOKEN_FILE", "value": "x"}]}}, "GANGER_", "reserved"),
+    ({"container": {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}}, "that others hold", "resources.gpu"),
     ({"container": {"env": [{"name": "KEY", "value": "x"}]}}, "KEY is given twice", "remove one"),
     ({"container": {"env": [{"name": "A", "value": 1}]}}, "value: 'TEXT' in quotes", "valueFrom"),
     ({"metadata": {"annotations": {"ganger.dev/node": "x"}}}, "ganger.dev/node is ganger's own", "leave it out"),

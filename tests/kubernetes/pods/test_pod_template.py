@@ -61,6 +61,27 @@ def test_each_node_has_a_pod_that_asks_for_what_the_scheduler_counted() -> None:
         assert needs(pod)["limits"] == {"memory": str(3 << 30), gpu: "2"}
 
 
+@pytest.mark.parametrize(
+    ("resources", "is_hidden"),
+    [
+        ({"cpu": 4, "extended": {"rdma/hca": 1}}, True),
+        ({"gpu": 1}, False),
+        ({"extended": {"nvidia.com/mig-1g.5gb": 1}}, False),
+    ],
+)
+def test_no_container_sees_gpus_that_it_did_not_ask_for(resources: dict[str, Any], *, is_hidden: bool) -> None:
+    init = {"name": "fetch", "image": "nvidia/cuda", "env": [{"name": "URL", "value": "x"}]}
+    job = {"resources": resources, "pod": {"spec": {"initContainers": [init]}}}
+    devices = (0,) if "gpu" in resources else ()
+    (pod,) = pods_of(job, NodeShare("n1", (0,), devices))
+    hidden = {"NVIDIA_VISIBLE_DEVICES": "void", "AMD_VISIBLE_DEVICES": "none", "ASCEND_VISIBLE_DEVICES": "void"}
+    variables = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
+    assert (hidden.items() <= variables.items(), "NVIDIA_VISIBLE_DEVICES" in variables) == (is_hidden, is_hidden)
+    (of_init,) = pod["spec"]["initContainers"]
+    assert of_init["env"] == [*({"name": name, "value": value} for name, value in hidden.items()), *init["env"]]
+    kubernetes_validate.validate(pod, "1.37", strict=True)
+
+
 def test_roles_that_share_a_node_share_a_pod() -> None:
     spec = {
         "roles": {"chief": {"resources": {"gpu": 1}}, "ps": {"count": 2, "resources": {"cpu": 2, "memory": "1Gi"}}},

@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 
 from ganger.cli.admin.install import installed_objects
 from ganger.client import ClientError
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.gang_jobs.object_names import JOB
 from ganger.kubeapi.resources import EVERYTHING, LEASES, NODES, ListOptions, Resource
+from ganger.model.gpu_resources import GPU_RESOURCES
 
 Check = dict[str, Any]
 Object = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any, Final
 from ganger.cli.arena.arena_flags import HOST_NAMESPACES, JobType
 from ganger.cli.arena.parse_flags import Parsed, name_of_flag
 from ganger.cli.jobs.submit_request import command_of_arguments
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.job import PRIORITIES
 
 _ROLES: Final = ("ps", "chief", "evaluator")

@@ -22,7 +22,6 @@ from ganger.engine.submit.build import limited
 from ganger.engine.submit.resume_from import MAX_SOURCES, check_in_place, live_step, sources_of
 from ganger.errors import RequestError
 from ganger.gang_jobs.custom_resources import SCHEDULER
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.gang_jobs.gpu_slices import with_slices
 from ganger.gang_jobs.namespace_queues import queue_of
 from ganger.gang_jobs.object_names import CONTROL_FIELDS, gang_of, id_of
@@ -35,6 +34,7 @@ from ganger.gang_jobs.pod_section import (
 )
 from ganger.gang_jobs.pod_template import WORK, container_security_context, pod_security_context
 from ganger.kubeapi.objects import CustomObject, Key
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin, Resources, split_element_id
 from ganger.model.job_sections.checkpoint_spec import ResumeSource, split_resume_from
 from ganger.model.job_sections.pod_spec import PodSection

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from posixpath import normpath
 from typing import Any, Final
 
+from ganger.model.gpu_resources import VISIBILITY
 from ganger.model.job import JobSpec
 from ganger.model.job_sections.pod_spec import PodSection
 from ganger.model.network_profile import NETWORKS_ANNOTATION
@@ -334,6 +335,9 @@ def _environment(path: Loc, container: Mapping[str, Any], secrets: Iterable[str]
             yield SpecProblem(where, what)
         elif name.startswith(OWN_VARIABLES):
             what = f"{format_location(where)}: names that begin with {OWN_VARIABLES} are reserved: choose another"
+            yield SpecProblem(where, what)
+        elif name in VISIBILITY:
+            what = f"{format_location(where)}: {name} shows GPUs that others hold: ask for GPUs by resources.gpu"
             yield SpecProblem(where, what)
         elif name in taken:
             yield SpecProblem(where, f"{format_location(where)}: {name} is given twice: remove one")

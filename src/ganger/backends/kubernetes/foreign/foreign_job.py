@@ -16,8 +16,8 @@ from ganger.backends.kubernetes.gpus.node_gpus import PLUGIN_LABEL
 from ganger.backends.kubernetes.nodes.pod_requests import CPU, MEMORY, PodResources, is_extended, pod_request
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.custom_resources import SCHEDULER
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.kubeapi.objects import Key, Pod, Toleration
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Role
 from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.job_sections.retry_spec import Retry

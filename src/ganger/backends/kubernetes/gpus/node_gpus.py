@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 from ganger.backends.kubernetes.gpus.hami_devices import HamiGpu, hami_gpus
 from ganger.gang_jobs.custom_resources import GROUP
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.kubeapi.objects import Node
 from ganger.kubeapi.quantity import available_amount
 from ganger.model.cluster import gpu_type
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.units import GIB_BYTES, MIB_BYTES
 
 REPLICAS: Final = "nvidia.com/gpu.replicas"

@@ -21,10 +21,10 @@ from ganger.backends.kubernetes.gpus.node_gpus import (
     gpushare_units,
     plugin_of,
 )
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.kubeapi.objects import Container, Node, Pod
 from ganger.kubeapi.quantity import parse_quantity
 from ganger.model.cluster import gpu_type
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.units import DEVICE_MILLI, GIB_BYTES, MIB_BYTES
 
 HAMI, KAI, OPENB = "hami", "kai", "openb"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from ganger.backends.kubernetes.gpus.sharing_dialects import SHARE_RESOURCES, ShareRequest, share_request
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.kubeapi.objects import Pod, ResourceRequirements
 from ganger.kubeapi.quantity import requested_amount
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.units import EPHEMERAL_STORAGE
 
 CPU, MEMORY = "cpu", "memory"

@@ -17,9 +17,9 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
-from ganger.gang_jobs.gpu_resources import GPU_RESOURCES
 from ganger.kubeapi.quantity import parse_quantity
 from ganger.model.cluster import gpu_type
+from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.simulation.traces.schedulers.kubernetes_objects import (
     NEXT,
     Object,
