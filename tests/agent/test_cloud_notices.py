@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from ganger.agent import cloud_notices, notice_watch
-from ganger.agent.cloud_notices import DIALECTS, GOOGLE_NOTICE_S, Metadata, MetadataError, Notice, detect_cloud
+from ganger.agent.cloud_notices import (
+    DIALECTS,
+    GOOGLE_NOTICE_S,
+    INTERVAL_S,
+    Metadata,
+    MetadataError,
+    Notice,
+    detect_cloud,
+)
 from ganger.agent.notice_watch import UnknownCloudError, watch
 from tools.metadata_service import MetadataService, metadata_service
 
@@ -37,7 +45,7 @@ def test_a_notice_counts_from_the_clock_of_its_cloud(cloud: str, ahead_s: float,
     assert notice is not None
     assert notice.cloud == cloud
     # Times of notices and of replies are in whole seconds.
-    assert abs(notice.left_s - (GOOGLE_NOTICE_S if cloud == "gcp" else 90.0)) <= 2.0
+    assert abs(notice.left_s - (GOOGLE_NOTICE_S - INTERVAL_S if cloud == "gcp" else 90.0)) <= 2.0
 
 
 def test_azure_counts_the_events_that_end_this_machine(service: MetadataService) -> None:
@@ -170,5 +178,5 @@ def test_a_report_that_fails_is_made_again(
 
     with watch(f"gcp {service.address}", report):
         assert done.wait(20)
-    assert calls == [Notice("gcp", GOOGLE_NOTICE_S, "preempted")] * 3
+    assert calls == [Notice("gcp", GOOGLE_NOTICE_S - INTERVAL_S, "preempted")] * 3
     assert caplog.text.count("is not acted on, and is tried again") == 1

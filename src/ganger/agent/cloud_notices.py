@@ -22,6 +22,8 @@ TIMEOUT_S: Final = 2.0
 DEADLINE_S: Final = 5.0
 """Time that a reply may take as a whole: one that comes byte by byte would never end."""
 MAX_REPLY_BYTES: Final = 65_536
+INTERVAL_S: Final = 2.0
+"""Time between two readings: half a minute is the shortest notice."""
 GOOGLE_NOTICE_S: Final = 30.0
 MAX_NOTICE_S: Final = 3_600.0
 """A later end is not worth leaving the machine for yet; the notice is read again until it is that near."""
@@ -179,7 +181,8 @@ def _google(exchange: Exchange) -> Notice | None:
     reply = exchange("GET", "/computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"})
     match _text_of(reply, "Google").strip().upper():
         case "TRUE":
-            return Notice("gcp", GOOGLE_NOTICE_S, "preempted")
+            # It says no time, and may have come right after the last reading.
+            return Notice("gcp", GOOGLE_NOTICE_S - INTERVAL_S, "preempted")
         case "FALSE":
             return None
         case text:

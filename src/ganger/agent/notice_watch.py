@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ganger.agent.cloud_notices import DIALECTS, Metadata, MetadataError, Notice, detect_cloud
+from ganger.agent.cloud_notices import DIALECTS, INTERVAL_S, Metadata, MetadataError, Notice, detect_cloud
 
-INTERVAL_S: Final = 2.0
 MAX_INTERVAL_S: Final = 30.0
 """Pause after failures, doubled each time: a cloud whose service is closed to this machine costs next to nothing."""
 AUTO, OFF = "auto", "off"
