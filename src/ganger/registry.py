@@ -1,8 +1,8 @@
 """Registry of plug-ins: queue orders, placement scores, frameworks, checks and backends, one module each.
 
 A module in `policies/`, `core/nodes/scores/`, `frameworks/` or `checks/` is found by itself; a package elsewhere names
-its module under the entry point `ganger.policies`, `ganger.scores`, `ganger.frameworks`, `ganger.checks` or
-`ganger.backends`, as those in plugins/ do.
+its module under the entry point `ganger.policies`, `ganger.scores`, `ganger.frameworks`, `ganger.checks`,
+`ganger.backends` or `ganger.gpu_resources`, as those in plugins/ do.
 Nothing is imported before it is needed. A plug-in that does not load is left out, logged and listed by `broken()`: it
 never hides the others.
 """
@@ -18,12 +18,15 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from ganger.errors import RequestError
+from ganger.model.gpu_resources import GPU_RESOURCES, GpuResource
 
 POLICIES: Final = "ganger.policies"
 SCORES: Final = "ganger.scores"
 FRAMEWORKS: Final = "ganger.frameworks"
 CHECKS: Final = "ganger.checks"
 BACKENDS: Final = "ganger.backends"
+GPUS: Final = "ganger.gpu_resources"
+RESOURCE_PATTERN: Final = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 NAME_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,62}"
 """The form of a plug-in's NAME."""
 
@@ -44,6 +47,7 @@ _REQUIRED: Final = {
     FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),
     CHECKS: ("NAME", "DOC", "INITIAL_STATE", "check"),
     BACKENDS: ("NAME", "create"),
+    GPUS: ("NAME", "RESOURCES"),
 }
 PER: Final = ("rank", "node", "gang")
 """The processes that ganger starts: every rank; the first rank of each node, which starts the others there; rank 0."""
@@ -120,6 +124,13 @@ def frameworks() -> dict[str, ModuleType]:
 def checks() -> dict[str, Any]:
     """Return the checks of nodes by NAME, each a module with the interface of `check_interface.Check`."""
     return dict(_load_group(CHECKS)[0])
+
+
+@cache
+def gpu_resources() -> dict[str, GpuResource]:
+    """Return the extended resources that are whole GPUs by name: of known vendors, then those of plug-ins."""
+    of_site = (row for module in _load_group(GPUS)[0].values() for row in module.RESOURCES)
+    return GPU_RESOURCES | {row.name: row for row in of_site}
 
 
 def backend(name: str) -> ModuleType:
@@ -199,6 +210,19 @@ def _check(module: ModuleType, group: str, loaded: dict[str, ModuleType]) -> Non
         raise ValueError(f"its NAME {module.NAME!r} is taken by {owner.__name__}")
     if group == FRAMEWORKS:
         _check_attributes(module)
+    if group == GPUS:
+        _check_resources(module)
+
+
+def _check_resources(module: ModuleType) -> None:
+    """Raise TypeError or ValueError for a row that is none, or one of a resource that ganger knows."""
+    for row in module.RESOURCES:
+        if not isinstance(row, GpuResource):
+            raise TypeError(f"its RESOURCES have {row!r}, not a ganger.model.gpu_resources.GpuResource")
+        if not re.fullmatch(RESOURCE_PATTERN, row.name):
+            raise ValueError(f"its RESOURCES have {row.name!r}: write DOMAIN/NAME, as nodes have it")
+        if row.name in GPU_RESOURCES:
+            raise ValueError(f"its RESOURCES have {row.name}, which ganger has a row for")
 
 
 def _check_attributes(module: ModuleType) -> None:

@@ -175,3 +175,23 @@ def test_a_server_does_not_begin_whose_policy_needs_a_plugin_that_is_gone(
     assert f"the policy in force has the {title} mine, which is not installed" in done.stderr
     assert why in done.stderr
     assert done.stderr.endswith("ganger: next: install the package that it came with\n")
+
+
+ROW = 'GpuResource("example.com/npu", "npu", ("example.com/product",))'
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (ROW, None),
+        ("'example.com/npu'", "not a ganger.model.gpu_resources.GpuResource"),
+        (ROW.replace("example.com/npu", "npu"), "write DOMAIN/NAME"),
+        (ROW.replace("example.com/npu", "amd.com/gpu"), "which ganger has a row for"),
+    ],
+)
+def test_a_site_has_gpus_of_its_own_vendor(row: str, why: str | None, tmp_path: Path) -> None:
+    text = f"from ganger.model.gpu_resources import GpuResource\nNAME = 'site'\nRESOURCES = ({row},)\n"
+    installed(tmp_path, {"site_gpus": text}, "[ganger.gpu_resources]\nsite = site_gpus\n")
+    said = python("from ganger import registry as r; print([*r.gpu_resources()][-1], r.broken())", tmp_path)
+    assert ("example.com/npu" in said.split()[0]) == (why is None)
+    assert (why or "{}") in said

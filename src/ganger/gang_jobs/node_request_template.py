@@ -17,9 +17,9 @@ from ganger.kubeapi.objects import DEFAULT_SCHEDULER, CustomObject, Object, Part
 from ganger.kubeapi.resources import Resource
 from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.cluster import Node, gpu_type
-from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.policy import RESTRICTED
 from ganger.model.shape import Shape
+from ganger.registry import gpu_resources
 
 PROVISIONING_REQUESTS: Final = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", CustomObject)
 POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", PartialObjectMetadata)
@@ -81,7 +81,7 @@ def gpu_forms(nodes: Iterable[Node], resources: Mapping[str, str]) -> dict[str, 
             continue
         for kind in (node.gpu_type, ""):
             counts.setdefault(kind, Counter())[resource] += 1
-        for key in GPU_RESOURCES[resource].product_labels:
+        for key in gpu_resources()[resource].product_labels:
             value = node.labels.get(key, "")
             if value and gpu_type(value.replace("_", " ")) == node.gpu_type:
                 labels.setdefault(node.gpu_type, {}).setdefault(key, set()).add(value)

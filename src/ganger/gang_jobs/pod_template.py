@@ -15,10 +15,10 @@ from ganger.gang_jobs import object_names
 from ganger.gang_jobs.custom_resources import API_VERSION, SCHEDULER
 from ganger.kubeapi.objects import Key, Object
 from ganger.model.decision import NodeShare, Start
-from ganger.model.gpu_resources import GPU_RESOURCES, VISIBILITY
 from ganger.model.job import Job, Resources
 from ganger.model.policy import RESTRICTED
 from ganger.model.units import EPHEMERAL_STORAGE, GIB_BYTES
+from ganger.registry import gpu_resources
 
 CONTAINER: Final = "ranks"
 LAUNCHER: Final = "/ganger/launcher/launcher.pyz"
@@ -52,9 +52,6 @@ _USER_VARIABLES: Final = tuple(
     {"name": name, "value": value} for name, value in (("HOME", WORK), ("USER", "ganger"), ("LOGNAME", "ganger"))
 )
 """Variables that programs need where the user is not one of the image: a home directory that can be written."""
-_NO_GPUS: Final = [{"name": name, "value": value} for name, value in VISIBILITY.items() if value]
-"""Environment of a container without GPUs. Images made from those of NVIDIA set NVIDIA_VISIBLE_DEVICES=all, with which
-its container runtime shows them every GPU of the node, also those that others hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,16 +139,20 @@ def _pod(start: Start, job: Job, uid: str, settings: PodSettings, index: int) ->
         (container,) = pod["spec"]["containers"]
         pod["spec"]["resourceClaims"] = claims
         container["resources"]["claims"] = [{"name": claim["name"]} for claim in claims]
+    # Images made from those of NVIDIA set NVIDIA_VISIBLE_DEVICES=all, with which its container runtime shows them every
+    # GPU of the node, also those that others hold.
+    hidden = {row.visibility: row.hidden for row in gpu_resources().values() if row.hidden}
     for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
         if not _may_have_gpus(each["resources"]):
-            each["env"] = [*_NO_GPUS, *each.get("env", ())]
+            variables = ({"name": name, "value": value} for name, value in hidden.items())
+            each["env"] = [*variables, *each.get("env", ())]
     return pod
 
 
 def _may_have_gpus(resources: Object) -> bool:
     """Return True if a container asks for GPUs, parts of them, or other devices of their vendors, or by claims."""
     domains = {name.partition("/")[0] for name in resources.get("requests", ())}
-    return bool(resources.get("claims") or domains & {name.partition("/")[0] for name in GPU_RESOURCES})
+    return bool(resources.get("claims") or domains & {name.partition("/")[0] for name in gpu_resources()})
 
 
 def _claims(job: Job, shares: Iterable[NodeShare]) -> Iterator[Object]:

@@ -8,8 +8,8 @@ controller read them.
 import shlex
 from typing import Any, Final, NamedTuple
 
-from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.units import EPHEMERAL_STORAGE
+from ganger.registry import gpu_resources
 
 Object = dict[str, Any]
 
@@ -123,8 +123,8 @@ def _pod(replica: Object) -> tuple[Object, Object]:
 def _resources(resources: Object) -> Object:
     values = {**resources.get("requests", {}), **resources.get("limits", {})}
     values = {name: int(value) if str(value).isdigit() else value for name, value in values.items()}
-    gpus = [int(str(values[name])) for name in GPU_RESOURCES if name in values]
-    others = {name: values[name] for name in sorted({*values} - {*GPU_RESOURCES, "cpu", "memory"})}
+    gpus = [int(str(values[name])) for name in gpu_resources() if name in values]
+    others = {name: values[name] for name in sorted({*values} - {*gpu_resources(), "cpu", "memory"})}
     if refused := [name for name in others if "/" not in name and name != EPHEMERAL_STORAGE]:
         raise ValueError(f"resources: {', '.join(refused)} cannot be asked for")
     request = {"gpu": sum(gpus) or None, "cpu": values.get("cpu"), "memory": values.get("memory"), "extended": others}

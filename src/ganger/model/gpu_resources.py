@@ -44,5 +44,4 @@ GPU_RESOURCES: Final = {
         ),
     )
 }
-VISIBILITY: Final = {row.visibility: row.hidden for row in GPU_RESOURCES.values() if row.visibility}
-"""Variables that only device plugins set, and their values for a container without GPUs."""
+"""By name, those of vendors whose plugins are known; `registry.gpu_resources` has those of a site too."""

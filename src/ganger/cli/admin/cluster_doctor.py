@@ -12,7 +12,7 @@ from ganger.cli.admin.install import installed_objects
 from ganger.client import ClientError
 from ganger.gang_jobs.object_names import JOB
 from ganger.kubeapi.resources import EVERYTHING, LEASES, NODES, ListOptions, Resource
-from ganger.model.gpu_resources import GPU_RESOURCES
+from ganger.registry import gpu_resources
 
 Check = dict[str, Any]
 Object = dict[str, Any]
@@ -179,7 +179,7 @@ class _Examination:
         nodes = self._link.read_all(NODES)
         offers = {
             resource: sum(node.status.allocatable.get(resource, "0") not in ("", "0") for node in nodes)
-            for resource in GPU_RESOURCES
+            for resource in gpu_resources()
         }
         found = [f"{resource} on {count}" for resource, count in offers.items() if count]
         if found:

@@ -6,8 +6,8 @@ from typing import Any, Final
 from ganger.cli.arena.arena_flags import HOST_NAMESPACES, JobType
 from ganger.cli.arena.parse_flags import Parsed, name_of_flag
 from ganger.cli.jobs.submit_request import command_of_arguments
-from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.job import PRIORITIES
+from ganger.registry import gpu_resources
 
 _ROLES: Final = ("ps", "chief", "evaluator")
 _LAUNCHER: Final = re.compile(r"\b(?:torchrun|accelerate|deepspeed|torch\.distributed\.(?:run|launch))\b")
@@ -105,7 +105,7 @@ def _resources(parsed: Parsed, *prefixes: str) -> dict[str, Any]:
     if "" in prefixes:
         for text in parsed.all("device"):
             name, count = _pair(text, "device")
-            if name not in GPU_RESOURCES or not count.isdigit():
+            if name not in gpu_resources() or not count.isdigit():
                 raise ValueError(f"--device {text}: it is no resource of a GPU vendor that ganger knows, with a number")
             values["gpu"] = int(count)
     return values

@@ -34,11 +34,11 @@ from ganger.gang_jobs.pod_section import (
 )
 from ganger.gang_jobs.pod_template import WORK, container_security_context, pod_security_context
 from ganger.kubeapi.objects import CustomObject, Key
-from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.job import After, GangState, GitCode, Job, JobSpec, Origin, Resources, split_element_id
 from ganger.model.job_sections.checkpoint_spec import ResumeSource, split_resume_from
 from ganger.model.job_sections.pod_spec import PodSection
 from ganger.model.policy import POD_SECURITY, Pods
+from ganger.registry import gpu_resources
 from ganger.spec import spec_from_dict
 from ganger.spec.submission_checks import pending_dependencies
 
@@ -152,7 +152,7 @@ def _with_gpu_resources(nodes: NodeTable, spec: JobSpec) -> JobSpec:
     the cluster has at submission, or all that are known while it has none: nodes are to come.
     """
     present = {node.gpu_resource for node in nodes.nodes}
-    resources = tuple(name for name in GPU_RESOURCES if name in present) or tuple(GPU_RESOURCES)
+    resources = tuple(name for name in gpu_resources() if name in present) or tuple(gpu_resources())
 
     def open_to(request: Resources) -> Resources:
         gpu = request.gpu
@@ -167,7 +167,7 @@ def _check_supported(spec: JobSpec) -> None:
     """Raise RequestError (bad_spec) for the first key that pods cannot honour."""
     has_local = spec.checkpoint is not None and spec.checkpoint.local is not None
     has_share = any(spec.role(name).resources.gpu.is_share for name in spec.order)
-    gpus = {name: None for role in spec.order for name in spec.role(role).resources.extended if name in GPU_RESOURCES}
+    gpus = {name: None for role in spec.order for name in spec.role(role).resources.extended if name in gpu_resources()}
     gpu_types = [kind for part in spec.shape.parts for kind in part.gpu_types]
     unsupported = (
         (

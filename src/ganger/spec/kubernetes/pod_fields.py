@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from posixpath import normpath
 from typing import Any, Final
 
-from ganger.model.gpu_resources import VISIBILITY
 from ganger.model.job import JobSpec
 from ganger.model.job_sections.pod_spec import PodSection
 from ganger.model.network_profile import NETWORKS_ANNOTATION
+from ganger.registry import gpu_resources
 from ganger.spec.field_types import (
     FLAG,
     MAPPING,
@@ -336,7 +336,7 @@ def _environment(path: Loc, container: Mapping[str, Any], secrets: Iterable[str]
         elif name.startswith(OWN_VARIABLES):
             what = f"{format_location(where)}: names that begin with {OWN_VARIABLES} are reserved: choose another"
             yield SpecProblem(where, what)
-        elif name in VISIBILITY:
+        elif name in {row.visibility for row in gpu_resources().values()}:
             what = f"{format_location(where)}: {name} shows GPUs that others hold: ask for GPUs by resources.gpu"
             yield SpecProblem(where, what)
         elif name in taken:

@@ -17,14 +17,13 @@ from ganger.backends.kubernetes.nodes.pod_requests import CPU, MEMORY, PodResour
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.custom_resources import SCHEDULER
 from ganger.kubeapi.objects import Key, Pod, Toleration
-from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Role
 from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.job_sections.retry_spec import Retry
 from ganger.model.queue import DEFAULT
 from ganger.model.terms import REQUIRED
+from ganger.registry import gpu_resources
 
-SUPPORTED_RESOURCES: Final = (CPU, MEMORY, *GPU_RESOURCES)
 """Resources that pods may request, beside extended ones."""
 MAX_PRIORITY: Final = 1000
 HOST_NAME: Final = "kubernetes.io/hostname"
@@ -177,7 +176,9 @@ def _gpu_resources(pod: Pod) -> tuple[str, ...]:
     """
     containers = (*pod.spec.containers, *pod.spec.init_containers)
     amounts = (container.resources.limits | container.resources.requests for container in containers)
-    asked = {name: None for amount in amounts for name, text in amount.items() if name in GPU_RESOURCES and text != "0"}
+    asked = {
+        name: None for amount in amounts for name, text in amount.items() if name in gpu_resources() and text != "0"
+    }
     if len(asked) > 1:
         reason = f"it asks for {' and '.join(asked)}, which no node has both; ask for one of them"
         raise UnsupportedPodError(f"{pod.metadata.name}: {reason}")
@@ -191,7 +192,7 @@ def _check_supported(pod: Pod) -> None:
         raise UnsupportedPodError(f"{name}: {share.error}")
     for container in (*spec.containers, *spec.init_containers):
         resources = container.resources.limits.keys() | container.resources.requests.keys()
-        for unknown in sorted(name for name in resources - set(SUPPORTED_RESOURCES) if not is_extended(name)):
+        for unknown in sorted(name for name in resources - {CPU, MEMORY, *gpu_resources()} if not is_extended(name)):
             raise UnsupportedPodError(f"{name}: ganger does not count {unknown}; leave the pod to another scheduler")
 
 

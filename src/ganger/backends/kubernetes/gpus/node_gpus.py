@@ -22,8 +22,8 @@ from ganger.gang_jobs.custom_resources import GROUP
 from ganger.kubeapi.objects import Node
 from ganger.kubeapi.quantity import available_amount
 from ganger.model.cluster import gpu_type
-from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.units import GIB_BYTES, MIB_BYTES
+from ganger.registry import gpu_resources
 
 REPLICAS: Final = "nvidia.com/gpu.replicas"
 SHARING_STRATEGY: Final = "nvidia.com/gpu.sharing-strategy"
@@ -93,8 +93,8 @@ def _log_absurd(node: str, message: str) -> None:
 
 def _reported_gpus(node: Node) -> NodeGpus:
     name, labels, capacity = node.metadata.name, node.metadata.labels, node.status.capacity
-    present = [resource for resource in GPU_RESOURCES if capacity.get(resource, "0") != "0"]
-    counts = ((resource, _amount(node, resource)) for resource in GPU_RESOURCES)
+    present = [resource for resource in gpu_resources() if capacity.get(resource, "0") != "0"]
+    counts = ((resource, _amount(node, resource)) for resource in gpu_resources())
     if (gpus := hami_gpus(node.metadata.annotations)) and NVIDIA_GPU in present:
         return _registered_gpus(node, gpus)
     if not present and (units := gpushare_units(node)):
@@ -140,7 +140,7 @@ def gpushare_units(node: Node) -> int:
 
 def _type(labels: Mapping[str, str], resource: str) -> tuple[str, str]:
     """Return the GPU type from labels, without them the vendor; and of which parts of a device its GPUs are."""
-    row = GPU_RESOURCES[resource]
+    row = gpu_resources()[resource]
     product = next((labels[key] for key in row.product_labels if labels.get(key)), "")
     slices, replicas = _MIG.search(product), labels.get(REPLICAS, "1")
     is_replicated = _REPLICAS.fullmatch(replicas) is not None

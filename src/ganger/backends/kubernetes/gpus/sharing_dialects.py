@@ -24,8 +24,8 @@ from ganger.backends.kubernetes.gpus.node_gpus import (
 from ganger.kubeapi.objects import Container, Node, Pod
 from ganger.kubeapi.quantity import parse_quantity
 from ganger.model.cluster import gpu_type
-from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.units import DEVICE_MILLI, GIB_BYTES, MIB_BYTES
+from ganger.registry import gpu_resources
 
 HAMI, KAI, OPENB = "hami", "kai", "openb"
 NVIDIA_GPU: Final = "nvidia.com/gpu"
@@ -398,7 +398,9 @@ def _whole_gpus(pod: Pod) -> str:
     """Return the resource of whole GPUs that a container of a pod asks for; empty if none does."""
     containers = (*pod.spec.containers, *pod.spec.init_containers)
     amounts = ({**container.resources.limits, **container.resources.requests} for container in containers)
-    return next((name for each in amounts for name, text in each.items() if name in GPU_RESOURCES and text != "0"), "")
+    return next(
+        (name for each in amounts for name, text in each.items() if name in gpu_resources() and text != "0"), ""
+    )
 
 
 def _types(annotations: dict[str, str], key: str, separator: str) -> tuple[str, ...]:

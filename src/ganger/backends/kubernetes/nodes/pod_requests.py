@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 from ganger.backends.kubernetes.gpus.sharing_dialects import SHARE_RESOURCES, ShareRequest, share_request
 from ganger.kubeapi.objects import Pod, ResourceRequirements
 from ganger.kubeapi.quantity import requested_amount
-from ganger.model.gpu_resources import GPU_RESOURCES
 from ganger.model.units import EPHEMERAL_STORAGE
+from ganger.registry import gpu_resources
 
 CPU, MEMORY = "cpu", "memory"
 
-_INDEX: Final = {CPU: 0, MEMORY: 1} | dict.fromkeys(GPU_RESOURCES, 2)
+_INDEX: Final = {CPU: 0, MEMORY: 1}
+_GPUS: Final = 2
 _PER_UNIT: Final = (1000, 1, 1)
 _POD_LEVEL: Final = (CPU, MEMORY)
 """Resources that may be requested at pod level."""
@@ -98,7 +99,7 @@ def _container_amounts(requirements: ResourceRequirements, subject: str) -> PodR
 def _amounts(quantities: Mapping[str, str], subject: str) -> PodResources:
     amounts, extended = [0, 0, 0], dict[str, int]()
     for resource, text in quantities.items():
-        index = _INDEX.get(resource)
+        index = _GPUS if resource in gpu_resources() else _INDEX.get(resource)
         if index is not None:
             amounts[index] += requested_amount(text, _PER_UNIT[index], f"{subject}: {resource}")
         elif is_extended(resource) and (amount := requested_amount(text, 1, f"{subject}: {resource}")):
@@ -115,7 +116,7 @@ def is_extended(resource: str) -> bool:
     domain, slash, _ = resource.partition("/")
     if not slash:
         return resource == EPHEMERAL_STORAGE
-    return resource not in _INDEX and not f".{domain}".endswith(".kubernetes.io")
+    return resource not in gpu_resources() and not f".{domain}".endswith(".kubernetes.io")
 
 
 def _with_pod_level(total: PodResources, requirements: ResourceRequirements, subject: str) -> PodResources:
