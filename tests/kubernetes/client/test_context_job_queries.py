@@ -329,14 +329,20 @@ async def send_messages(system: ServedController, port: int, gang: str, node: st
     await writer.wait_closed()
 
 
-def test_a_job_that_reports_steps(system: ServedController, array: str) -> None:
+@pytest.fixture(scope="module")
+def port(system: ServedController) -> int:
+    """Return the port for launchers."""
+    opened: int = system.awaits(system.controlled.backend.listener.open("127.0.0.1", 0, None))
+    return opened
+
+
+def test_a_job_that_reports_steps(system: ServedController, array: str, port: int) -> None:
     system.ganger("stop", array)
     name = system.ganger("submit", "--gpu", "8", "--name", "steps", "--", "x").stdout.strip()
     until(lambda: system.status(name).get("nodes") and name in "".join(system.names("pods")), f"{name} to be placed")
     gang, [node] = f"{name}.default", system.status(name)["nodes"]
     metrics = {"type": "metrics_kept", "values": {"loss": [0, 7, 2.5, 6, 2.25, 5, None]}, "left_out": 0}
     progressed = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": True}
-    port = system.awaits(system.controlled.backend.listener.open("127.0.0.1", 0, None))
     system.awaits(send_messages(system, port, gang, node, metrics, progressed))
     system.wait(name, "Running")
     result = system.ganger("get", name)
@@ -358,3 +364,37 @@ def test_a_job_that_reports_steps(system: ServedController, array: str) -> None:
     assert (metric["min"], metric["points"]) == (2.25, None)
     result = system.ganger("metrics", name, "loss")
     assert (result.returncode, "curves are not kept in a cluster" in result.stderr) == (2, True), result
+
+
+def test_a_pod_of_others_waits_until_kubelets_count_the_gang_no_more(system: ServedController, port: int) -> None:
+    """A kubelet counts a launcher's pod until it is over, and nobody creates a bare pod again that it rejects."""
+    over = ({"type": "finished"}, {"type": "cleared", "killed": [], "grace_ms": 0})
+    node_of: dict[str, str] = {}
+    for _ in range(2):
+        name = system.ganger("submit", "--gpu", "8", "--name", "full", "--", "x").stdout.strip()
+        until(lambda name=name: system.status(name).get("nodes") and name in "".join(system.names("pods")), "it runs")
+        (node_of[name],) = system.status(name)["nodes"]
+    for name, node in node_of.items():
+        system.awaits(send_messages(system, port, f"{name}.default", node, *over))
+        system.wait(name, "Succeeded")
+    free, counted = node_of.values()
+
+    def end_pods(node: str) -> None:
+        for pod in [pod for pod in system.api.objects("pods") if pod["spec"].get("nodeName") == node]:
+            system.api.put(pod | {"status": pod["status"] | {"phase": "Succeeded"}})
+
+    system.does(lambda: end_pods(free))
+    needs = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+    for name in ("bare-0", "bare-1"):
+        body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"schedulerName": "ganger", **needs}}
+        system.does(lambda body=body: system.api.put({"apiVersion": "v1", "kind": "Pod", **body}))
+
+    def nodes() -> list[str]:
+        pods = (system.does(lambda name=name: system.api.get("pods", name)) or {} for name in ("bare-0", "bare-1"))
+        return sorted(filter(None, (pod["spec"].get("nodeName", "") for pod in pods)))
+
+    until(lambda: sum("bare-" in gang for gang in system.controlled.loop.copy().gangs) == 2, "both to be placed")
+    until(nodes, "one to be bound")
+    assert nodes() == [free]
+    system.does(lambda: end_pods(counted))
+    until(lambda: nodes() == sorted([free, counted]), "the other to be bound")

@@ -19,6 +19,11 @@ from tools.testcluster.programs import binaries
 from tools.testcluster.waiting import until
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
+RUNTIME = {"metadata": {"name": "plain"}, "handler": "runc"}
+IPC_LOCK = 14
+"""Number of the capability."""
+NODE_PROCESSES = 8
+"""A pod by itself has fewer, its node more."""
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +83,76 @@ def test_the_section_pod_of_a_job_works_in_a_restricted_namespace(system: Contro
     assert [word for word in ("1000", "green", "prepared", "8192") if word not in output] == [], output
     annotations = json.loads(system.kubectl("get", "pod", pod, "-o", "json"))["metadata"]["annotations"]
     assert annotations["example.org/rail"] == "0"
+
+
+PRIVILEGED: dict[str, Any] = {
+    "metadata": {"labels": {"team": "nlp"}},
+    "spec": {
+        "imagePullSecrets": [{"name": "registry"}],
+        "hostNetwork": True,
+        "hostIPC": True,
+        "hostPID": True,
+        "serviceAccountName": "trainer",
+        "automountServiceAccountToken": True,
+        "priorityClassName": "system-cluster-critical",
+        "runtimeClassName": "plain",
+        "tolerations": [{"key": "slow", "operator": "Exists"}],
+        "dnsConfig": {"searches": ["example.org"]},
+        "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["files.example.org"]}],
+        "securityContext": {"runAsUser": 0, "supplementalGroups": [2000]},
+        "volumes": [{"name": "disk", "hostPath": {"path": "/var/tmp"}}],
+    },
+    "container": {
+        "imagePullPolicy": "IfNotPresent",
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "envFrom": [{"configMapRef": {"name": "variables"}}],
+        "volumeMounts": [
+            {"mountPath": "/data", "subPath": "train", "readOnly": True},
+            {"name": "disk", "mountPath": "/nvme"},
+        ],
+    },
+}
+PRIVILEGED_REFERENCES = [
+    *("Secret/registry", "ServiceAccount/trainer", "PriorityClass/system-cluster-critical", "RuntimeClass/plain"),
+    *("ConfigMap/variables", "hostPath/var/tmp"),
+]
+PRINTS = """
+echo groups $(id -G); echo caps $(grep CapEff /proc/self/status); echo color $COLOR; echo gpus $NVIDIA_VISIBLE_DEVICES
+cat /data/name; touch /data/new 2>&1; ls -d /nvme; grep search /etc/resolv.conf; grep files /etc/hosts
+ls /var/run/secrets/kubernetes.io/serviceaccount/token; echo pids $(ls -d /proc/[0-9]* | wc -l)
+"""
+
+
+def test_each_field_of_the_section_works_where_all_are_permitted(system: Controlled, tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "name").write_text("the directory train\n")
+    system.lend("data", tmp_path)
+    system.kubectl("create", "configmap", "variables", "--from-literal=COLOR=green")
+    system.kubectl("create", "secret", "generic", "registry")
+    system.kubectl("create", "serviceaccount", "trainer")
+    _apply(system, {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **RUNTIME})
+    system.on.kubectl("label", "namespace", system.namespace, f"{ENFORCE}=privileged", "--overwrite")
+    try:
+        with system.policy(pods={"security": "privileged", "references": PRIVILEGED_REFERENCES, "volumes": ["*"]}):
+            system.submit("all", run=PRINTS, pod=PRIVILEGED, volumes=[{"name": "data", "path": "/data"}])
+            status = system.wait("all", *OVER)
+        assert status["phase"] == "Succeeded", status
+        ((name, pod),) = system.pods("all").items()
+        output = system.kubectl("logs", name)
+    finally:
+        system.on.kubectl("label", "namespace", system.namespace, f"{ENFORCE}=restricted", "--overwrite")
+        system.on.kubectl("delete", "runtimeclass", "plain")
+    expected = (
+        *("2000", "color green", "gpus void", "the directory train", "Read-only file system", "/nvme", "example.org"),
+        *("192.0.2.7", "serviceaccount/token"),
+    )
+    assert [text for text in expected if text not in output] == [], output
+    (caps,) = [line.rpartition(":")[2].strip() for line in output.splitlines() if " caps " in line]
+    assert int(caps, 16) >> IPC_LOCK & 1, output
+    (pids,) = [int(line.split()[-1]) for line in output.splitlines() if " pids " in line]
+    assert pids > NODE_PROCESSES, "it sees those of its node"
+    assert pod["status"]["podIP"] == pod["status"]["hostIP"]
+    assert (pod["spec"]["priority"], pod["metadata"]["labels"]["team"]) == (2_000_000_000, "nlp")
 
 
 FORBIDDEN: dict[str, dict[str, Any]] = {

@@ -7,8 +7,9 @@ docs/explanation/decisions/kubernetes.md, "Foreign pods as gangs")."""
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final
 
 from ganger.backends.kubernetes.binding import Binder, is_over
@@ -50,6 +51,8 @@ from ganger.ports import Report
 
 REPLACE_S: Final = 30.0
 """Time for which the node of a killed pod is kept for the one that its owner creates instead."""
+LEAVING_S: Final = 30.0
+"""Time for which kubelets may go on to count pods of gangs that are over: as long as a pod is given to end."""
 EXPECT_S: Final = 120.0
 """Time for which nodes are kept for pods that the first one of a gang creates when it runs."""
 
@@ -63,6 +66,7 @@ class ForeignPods:
         owners: reads, suspends and resumes the owners of the pods.
         inventory: the nodes; it gets the pods that are placed here.
         explain: called with a pod and why it waits.
+        has_leaving: returns whether kubelets of nodes still count pods of gangs that are over there.
     """
 
     def __init__(
@@ -72,8 +76,10 @@ class ForeignPods:
         owners: GangOwners,
         inventory: NodeInventory,
         explain: Callable[[Key, str], None],
+        has_leaving: Callable[[Collection[str]], bool],
     ) -> None:
         self._binder, self._pods, self._owners, self._explain = binder, pods, owners, explain
+        self._has_leaving, self._pod_over = has_leaving, asyncio.Event()
         self._inventory = inventory
         self.lookup = ClusterLookup(inventory.level_of, binder.claims.request)
         self._loop = asyncio.get_running_loop()
@@ -119,10 +125,12 @@ class ForeignPods:
 
     def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         """Handle a pod that was added, changed or deleted."""
-        pod = after or before
+        pod, ended = after or before, after is None or is_over(after)
+        if ended:
+            self._pod_over.set()
         if pod is None or self._report is None or not is_foreign(pod):
             return
-        unit, ended = unit_of(pod), after is None or is_over(after)
+        unit = unit_of(pod)
         self._units.note(unit, pod, exists=not ended)
         if (gang := self._gang_of.get(pod.metadata.uid)) is not None:
             if ended or (pod.spec.node_name and gang.is_waiting):  # a previous leader may have bound it
@@ -296,6 +304,7 @@ class ForeignPods:
         assignments = {index: (gang.nodes[uid], gang.slots[uid]) for index, uid in uids}
         noted = {index: gang.notes | self._inventory.notes(pods[index], *at) for index, at in assignments.items()}
         timeout_s = self._partial.timeout_s(gang)
+        await self._wait_for_kubelets({node for node, _ in assignments.values()}, gang)
         bound, error = await self._binder.bind(pods, assignments, noted, lambda: gang.is_wanted, timeout_s)
         for index in bound:
             gang.note_bound(pods[index].metadata.uid)
@@ -315,6 +324,18 @@ class ForeignPods:
             self._end(gang, gang.stopping)
         self._offer(gang)
         self._units.consider(gang.unit)
+
+    async def _wait_for_kubelets(self, nodes: Collection[str], gang: ForeignGang) -> None:
+        """Wait until kubelets count no pod of a gang that is over there, for a while at most.
+
+        A launcher reports that nothing is left of its ranks some time before its own pod is over. A kubelet rejects
+        what does not fit beside that pod, and nobody creates a bare pod again.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVING_S):
+                while gang.is_wanted and self._has_leaving(nodes):
+                    self._pod_over.clear()
+                    await self._pod_over.wait()
 
     async def _handle_partial_binding(self, gang: ForeignGang, error: str) -> None:
         """Retry a partial binding, or undo it.

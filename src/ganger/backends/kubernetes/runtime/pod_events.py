@@ -69,7 +69,7 @@ class PodEvents:
         if ended_while_placing is not None:
             ended_while_placing.append((node, pod))  # perhaps deleted because not all pods can be bound
         elif self._is_current(generation, node, pod) and self._runtime.connection(generation.gang, node) is None:
-            staying = filter(self._stays, self._pods.cache.pods.values())
+            staying = filter(self.stays, self._pods.cache.pods.values())
             may_fit = is_rejected(pod) and not is_late(pod, self._pods.cache.cluster, staying)
             if may_fit and self._may_recreate(generation):
                 self._runtime.run(self._recreate(generation))
@@ -86,6 +86,13 @@ class PodEvents:
                 self._runtime.loop.call_later(delay_s, self._give_up, generation, pod.metadata.key, problem)
                 return
 
+    def stays(self, pod: Pod) -> bool:
+        """Return whether a pod has its node: one of ganger's has it while its generation is left there."""
+        if (mark := object_names.mark(pod)) is None:
+            return True
+        generation = self._runtime.generations.get(mark.gang)
+        return generation is not None and generation.number == mark.generation and mark.node in generation.remaining
+
     def _give_up(self, generation: Generation, key: Key, problem: Callable[[Pod], str]) -> None:
         pod = self._pods.cache.pods.get(key)
         mark = object_names.mark(pod) if pod is not None else None
@@ -101,13 +108,6 @@ class PodEvents:
         """Return whether a generation is left on a node as this pod, and not as one created after this one was gone."""
         uids = self._pods.uids.get((generation.gang, generation.number), {})
         return node in generation.remaining and uids.get(node, pod.metadata.uid) == pod.metadata.uid
-
-    def _stays(self, pod: Pod) -> bool:
-        """Return whether a pod has its node: one of ganger's has it while its generation is left there."""
-        if (mark := object_names.mark(pod)) is None:
-            return True
-        generation = self._runtime.generations.get(mark.gang)
-        return generation is not None and generation.number == mark.generation and mark.node in generation.remaining
 
     def _may_recreate(self, generation: Generation) -> bool:
         now_s = self._runtime.loop.time()

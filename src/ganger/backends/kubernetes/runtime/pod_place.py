@@ -6,6 +6,7 @@ Everything runs on the event loop. Events come from the launchers' connections a
 import asyncio
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -68,11 +69,29 @@ class PodPlace(RemotePlace):
         """When a fault of the installation is logged again. Set when it is logged."""
         self._contact = LauncherContact()
         self._events: PodEvents | None = None
+        self._own_pods = defaultdict[str, set[Key]](set)
+        """The launchers' pods on each node that are not over: its kubelet counts them, whether they stay or not."""
 
     def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         """Handle a pod that was added, changed or deleted."""
+        self._note_own(before, after)
         if self._events is not None:
             self._events.pod_changed(before, after)
+
+    def has_leaving(self, nodes: Collection[str]) -> bool:
+        """Return whether a pod of an attempt that is over there is left on any of these nodes."""
+        events, pods = self._events, self._cache.pods
+        left = (pods.get(key) for node in nodes for key in self._own_pods.get(node, ()))
+        return events is not None and any(pod is not None and not events.stays(pod) for pod in left)
+
+    def _note_own(self, before: Pod | None, after: Pod | None) -> None:
+        pod = after or before
+        if pod is None or not pod.spec.node_name or object_names.mark(pod) is None:
+            return
+        if after is None or is_over(after):
+            self._own_pods[pod.spec.node_name].discard(pod.metadata.key)
+        else:
+            self._own_pods[pod.spec.node_name].add(pod.metadata.key)
 
     def eviction(self, before: Pod | None, after: Pod | None) -> Evicted | None:
         """Return the eviction of a running generation from a node: its pod there has just been deleted.
