@@ -56,10 +56,31 @@ class NetworkProfile:
     priority: int = described("with fabric: roce, priority that is free of loss", form="traffic_priority", default=3)
     service_level: int | None = described("with fabric: ib, service level", form="service_level", default=None)
     address_range: str | None = described("range of the addresses of all rails: 10.0.0.0/16", form="cidr", default=None)
-    rail_isolated: bool = described(
-        "true: no packet goes from one rail to another; NVLink within the nodes connects them",
+    rail_isolated: bool | None = described(
+        "true: no packet goes from one rail to another; NVLink within the nodes connects them; false: all rails are on "
+        "one switch; unset: NCCL finds out which ways it uses",
+        form="flag",
+        default=None,
+    )
+    queue_pairs: int | None = described(
+        "with RDMA, queue pairs of each connection of NCCL, over which switches spread it: 4",
+        form="queue_pair_count",
+        default=None,
+    )
+    gdr_level: str | None = described(
+        "with RDMA, longest way between GPU and network card for which NCCL uses GPUDirect: PIX, PXB, PHB or SYS",
+        form="gdr_level",
+        default=None,
+    )
+    port_failover: bool = described(
+        "with RDMA, true: NCCL goes on over another port when one is lost, and back when it returns",
         form="flag",
         default=False,
+    )
+    env: dict[str, str] = described(
+        "further variables of the ranks, which take precedence over those that follow from the profile",
+        form="variables",
+        factory=dict,
     )
     bootstrap_interface: str = described(
         "interface of the cluster's network in the pod, over which processes find each other",

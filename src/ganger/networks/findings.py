@@ -7,6 +7,8 @@ MEANINGS: Final = {
     "acs_redirect": "a bridge sends traffic between devices through the CPU: RDMA to the memory of a GPU is slow, or "
     "hangs with an IOMMU",
     "chain_incomplete": "the kernel sends packets of every rail by the first, and any rail answers ARP for all",
+    "fixed_gid_index": "the index of a GID differs between hosts, and on macvlan and in containers between pods: "
+    "connections fail where it is another",
     "gid_mismatch": "the same address has another GID index on each rail: a job that sets NCCL_IB_GID_INDEX or "
     "UCX_IB_GID_INDEX uses a wrong one",
     "link_down": "the rail carries nothing: jobs wait for it, or run on the rest",

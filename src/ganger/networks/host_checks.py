@@ -7,7 +7,7 @@ from ganger.model.cluster import HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV
 from ganger.model.network_profile import NetworkProfile, Rail
 from ganger.networks.findings import UNREADABLE, Finding
 from ganger.networks.host_tree import HostTree
-from ganger.networks.render import traffic_class
+from ganger.networks.variables import traffic_class
 
 
 def check_host(profile: NetworkProfile, host: HostTree) -> list[Finding]:

@@ -8,6 +8,7 @@ from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, SRIOV
 from ganger.model.network_profile import NetworkProfile, Rail
 from ganger.networks.attachments import ARP_SYSCTLS, RESOURCE_ANNOTATION
 from ganger.networks.findings import UNREADABLE, Finding
+from ganger.networks.variables import GID_CHOICE, gid_index_variables
 
 APPLY_NETWORKS: Final = "ganger net render FILE --networks | kubectl apply -f -"
 _ATTACHMENT, _POLICY, _NODE = "NetworkAttachmentDefinition", "SriovNetworkNodePolicy", "Node"
@@ -21,6 +22,9 @@ def check(profile: NetworkProfile, objects: Iterable[Object] = ()) -> list[Findi
     for item in objects:
         by_kind.setdefault(str(item.get("kind")), []).append(item)
     found = list(_pools(profile))
+    if fixed := gid_index_variables(profile.env):
+        what = f"env of the profile sets {fixed}"
+        found.append(Finding("fixed_gid_index", what, f"leave it out of env; {GID_CHOICE}"))
     if _ATTACHMENT in by_kind:
         found += check_attachments(profile, {_ref(item): item for item in by_kind[_ATTACHMENT]})
     if _POLICY in by_kind:

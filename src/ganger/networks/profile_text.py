@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from ganger.errors import RequestError
-from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV
+from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV, TCP
 from ganger.model.network_profile import NetworkProfile, Rail
 from ganger.spec.schema import build
 from ganger.spec.spec_document import Document, SpecProblem, quote, read_mapping
@@ -72,6 +72,10 @@ def _contradictions(profile: NetworkProfile) -> Iterator[SpecProblem]:
     for key, fabric in (("dscp", ROCE), ("service_level", IB)):
         if getattr(profile, key) is not None and profile.fabric != fabric:
             yield SpecProblem((key,), f"{key}: it applies to fabric: {fabric} only: leave it out")
+    if profile.fabric == TCP:
+        for key in ("queue_pairs", "gdr_level", "port_failover"):
+            if getattr(profile, key):
+                yield SpecProblem((key,), f"{key}: it applies to RDMA, and fabric: tcp has none: leave it out")
     for key in ("name", "interface"):
         counts = Counter(getattr(rail, key) for rail in profile.rails)
         for index, rail in enumerate(profile.rails):

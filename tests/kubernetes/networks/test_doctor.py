@@ -17,8 +17,8 @@ from ganger.networks.host_checks import check_host
 from ganger.networks.host_tree import HostTree
 from ganger.networks.profile_checks import check
 from ganger.networks.profile_text import read_profile
+from tests.kubernetes.networks.golden_pods import PROFILES
 from tests.kubernetes.networks.host_files import BRIDGES, bridge_config, healthy, link, set_gid, write
-from tests.kubernetes.networks.test_render import PROFILES
 
 NET = "sys/class/net/ens1f0"
 HCA = "sys/class/infiniband/mlx5_0"
@@ -263,4 +263,4 @@ def test_a_file_of_a_host_may_have_anything(tmp_path: Path) -> None:
 
 def test_every_finding_is_tested() -> None:
     tested = {code for _, code, _, _ in FAULTS} | {"missing_network", "pool_mismatch", "chain_incomplete", "one_pool"}
-    assert tested | {"no_resource", "no_nodes", "unreadable"} == MEANINGS.keys()
+    assert tested | {"no_resource", "no_nodes", "unreadable", "fixed_gid_index"} == MEANINGS.keys()

@@ -25,7 +25,7 @@ from ganger.networks.attachments import definitions
 from ganger.networks.profile_text import profile_from_object
 from ganger.spec import spec_from_dict
 from tests.kubernetes.jobs.test_gang_jobs import JOB, put, reconciling_controller, status
-from tests.kubernetes.networks.test_render import PROFILES, profile_of
+from tests.kubernetes.networks.golden_pods import PROFILES, profile_of
 from tests.kubernetes.policy.test_policy_objects import definition
 from tests.waiting import until
 from tools.fakeapi import FakeApi

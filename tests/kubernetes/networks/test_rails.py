@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.kubernetes.networks.golden_pods import profile_of
 from tests.kubernetes.networks.rails import NEEDED, PACKETS, PLUGINS, packets_by_rail
-from tests.kubernetes.networks.test_render import profile_of
 
 MISSING = [name for name in NEEDED if not (PLUGINS / name).exists()]
 pytestmark = [

@@ -1,23 +1,27 @@
-"""Additions of a network profile to a pod: one picture for each kind of fabric, and what contradicts itself."""
+"""Additions of a network profile to a pod: golden files for each kind of fabric, and what contradicts itself."""
 
 from dataclasses import replace
-from io import StringIO
-from pathlib import Path
+from difflib import unified_diff
 from typing import Any
 
 import kubernetes_validate
 import pytest
-from ruamel.yaml import YAML
 
 from ganger.errors import RequestError
-from ganger.model.network_profile import NetworkProfile
 from ganger.networks.attachments import definitions
-from ganger.networks.pod_network import CHECK, join_network, pod_fragment
+from ganger.networks.pod_network import CHECK, join_network
 from ganger.networks.profile_text import read_profile
 from ganger.networks.render import PodFacts, fits, render
+from tests.kubernetes.networks.golden_pods import (
+    GOLDEN,
+    GPUS,
+    NAMES,
+    WRITE_ANEW,
+    golden_file,
+    golden_text,
+    profile_of,
+)
 
-PROFILES = Path(__file__).with_name("profiles")
-NAMES = ("infiniband", "roce-sriov", "roce-hostdev", "macvlan", "dranet", "tcp")
 WHOLE = PodFacts(gpus=8, node_gpus=8, gpu_resource="nvidia.com/gpu")
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -39,19 +43,18 @@ POD: dict[str, Any] = {
 }
 
 
-def profile_of(name: str) -> NetworkProfile:
-    """Return one of the profiles of the pictures."""
-    return read_profile((PROFILES / f"{name}.yaml").read_bytes(), name)
-
-
+@pytest.mark.parametrize("gpus", GPUS)
 @pytest.mark.parametrize("name", NAMES)
-def test_each_fabric_gives_a_pod_what_its_picture_says(name: str) -> None:
-    """The picture is what `ganger net render` printed once, and was read line by line."""
-    stream = StringIO()
-    yaml = YAML()
-    yaml.width = 4096
-    yaml.dump(pod_fragment(render(profile_of(name), WHOLE)), stream)
-    assert stream.getvalue() == (PROFILES / f"{name}.pod.yaml").read_text()
+def test_each_fabric_gives_a_pod_what_its_golden_file_says(name: str, gpus: int) -> None:
+    file, text = golden_file(name, gpus), golden_text(name, gpus)
+    golden = file.read_text() if file.exists() else ""
+    rows = unified_diff(golden.splitlines(), text.splitlines(), file.name, "render", lineterm="")
+    difference = "\n".join(rows)
+    assert not difference, f"{difference}\nif this is right: {WRITE_ANEW}, and read the difference"
+
+
+def test_there_is_no_golden_file_besides() -> None:
+    assert {*GOLDEN.iterdir()} == {golden_file(name, gpus) for name in NAMES for gpus in GPUS}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,6 +131,15 @@ RAIL = "{name: r0, network: f/r0, resource: a.io/r0, interface: net1, subnet: 10
             "is not a name of a network in",
         ),
         (f"fabric: roce\n  attach: sriov\n  mtu: 100000\n  rails: [{RAIL}]", "mtu: 100000 is not an MTU"),
+        (
+            "fabric: tcp\n  attach: cluster\n  queue_pairs: 2",
+            "queue_pairs: it applies to RDMA, and fabric: tcp has none",
+        ),
+        ("fabric: tcp\n  attach: cluster\n  port_failover: true", "port_failover: it applies to RDMA"),
+        (f"fabric: roce\n  attach: sriov\n  queue_pairs: 0\n  rails: [{RAIL}]", "queue_pairs: 0 is not a number of"),
+        (f"fabric: roce\n  attach: sriov\n  gdr_level: NEAR\n  rails: [{RAIL}]", "write PIX, PXB, PHB or SYS"),
+        ("fabric: tcp\n  attach: cluster\n  env: {A: 3}", "env.A: 3 is not text: write it in quotes"),
+        ("fabric: tcp\n  attach: cluster\n  env: {1A: x}", "'1A' is not the name of a variable"),
         ("fabric: tcp\n  attach: cluster\n  gid_index: 3", "gid_index is not a valid key"),
     ],
 )
