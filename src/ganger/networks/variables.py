@@ -33,12 +33,14 @@ class ReplacedVariable:
         profile_value: value by the profile.
         job_value: value of the job; None: it is not shown, since it is a secret or is read from another object.
         key: the key of the job that has it: env, roles.chief.env, secrets, pod.container.env.
+        role: the role whose ranks alone see it; empty: all do.
     """
 
     name: str
     profile_value: str
     job_value: str | None
     key: str
+    role: str = ""
 
     @property
     def text(self) -> str:
@@ -75,13 +77,23 @@ def replaced(profile_variables: Mapping[str, str], spec: JobSpec) -> list[Replac
             found.append(ReplacedVariable(name, value, in_container[name], "pod.container.env"))
         for role, of_role in spec.roles.items():
             if name in of_role.env:
-                found.append(ReplacedVariable(name, value, of_role.env[name], f"roles.{role}.env"))
+                found.append(ReplacedVariable(name, value, of_role.env[name], f"roles.{role}.env", role))
     return [variable for variable in found if variable.job_value != variable.profile_value]
 
 
 def gid_index_variables(names: Container[str]) -> str:
     """Return which variables fix the index of a GID; empty if none does."""
     return " and ".join(name for name in GID_INDEX_VARIABLES if name in names)
+
+
+def gid_index_warnings(env: Mapping[str, str], roles: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield a sentence for each key of a job that fixes the index of a GID: `env`, or that of a role."""
+    for key, variables in {"env": env, **{f"roles.{name}.env": of_role for name, of_role in roles.items()}}.items():
+        if fixed := gid_index_variables(variables):
+            yield (
+                f"{key} sets {fixed}: on macvlan and in containers the index differs between pods, and connections "
+                f"fail: leave it out; {GID_CHOICE}"
+            )
 
 
 def _derived(profile: NetworkProfile, gpu_resource: str) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from ganger.model.network_profile import NetworkProfile
 from ganger.model.terms import SHARED
 from ganger.networks.pod_network import join_network
 from ganger.networks.render import PodFacts, fits, render
+from ganger.networks.variables import gid_index_warnings, replaced
 
 
 class NoProfileError(Exception):
@@ -71,18 +72,20 @@ def _candidates(networks: Sequence[str], profiles: Sequence[NetworkProfile]) -> 
 
 def join_networks(
     bodies: list[Object], start: Start, job: Job, cache: ClusterCache, *, may_lock_memory: bool
-) -> list[Object]:
-    """Return the pods of an attempt, which are in the order of its nodes, with their networks. Raises NoProfileError.
+) -> tuple[list[Object], list[str]]:
+    """Return the pods of an attempt with their networks, and what the job's variables change. Raises NoProfileError.
 
-    The fabric is the first that the job asks for and all nodes are on. Pods of a job that asks for none, and on nodes
-    without a profile, have the cluster's network alone.
+    `bodies` are in the order of the attempt's nodes. The changes are sentences: which variables of a profile the job
+    replaces, and that it fixes the index of a GID. The fabric is the first that the job asks for and all nodes are on.
+    Pods of a job that asks for none, and on nodes without a profile, have the cluster's network alone.
     """
     nodes = [cache.nodes[name] for name in start.nodes]
     asked = job.spec.placement.network
     fabric = next((name for name in asked if all(name in node.networks for node in nodes)), None)
     profiles = [profile for profile in cache.network_profiles if profile.fabric == fabric]
     exclusive = job.spec.placement.sharing != SHARED
-    joined = []
+    roles = {name: role.env for name, role in job.spec.roles.items()}
+    joined, changes = list[Object](), dict.fromkeys(gid_index_warnings(job.spec.env, roles) if fabric else ())
     for node, body in zip(nodes, bodies, strict=True):
         pod = PodFacts(
             gpus=sum(len(share.devices) for share in start.shares if share.node == node.name),
@@ -91,9 +94,13 @@ def join_networks(
             exclusive=exclusive,
         )
         profile = _profile_for(node, profiles, pod)
-        with_network = join_network(body, render(profile, pod), may_lock_memory=may_lock_memory) if profile else body
-        joined.append(with_network)
-    return joined
+        if profile is None:
+            joined.append(body)
+            continue
+        network = render(profile, pod)
+        joined.append(join_network(body, network, may_lock_memory=may_lock_memory))
+        changes |= dict.fromkeys(change.text for change in replaced(network.env, job.spec))
+    return joined, list(changes)
 
 
 def _profile_for(node: Node, profiles: list[NetworkProfile], pod: PodFacts) -> NetworkProfile | None:

@@ -1,9 +1,10 @@
 """`ganger net`: pods' networks from a network profile, and checks of profiles and hosts.
 
-All of it works on files, so that it runs anywhere: beside the cluster's objects in a repository, on a host, or on a
-copy of a host's files.
+Checks work on files, so that they run anywhere: beside the cluster's objects in a repository, on a host, or on a copy
+of a host's files. Only `render` of a job of a server, or with the profiles of a cluster, asks one.
 """
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from ganger.cli.output.print_output import show, show_json, show_prose
 from ganger.errors import RequestError
 
 if TYPE_CHECKING:
+    from ganger.model.job import JobSpec
     from ganger.model.network_profile import NetworkProfile
     from ganger.networks.findings import Finding
 
@@ -38,8 +40,14 @@ def net_command() -> None:
 
 
 @net_command.command("render")
-@_FILE
-@click.option("--gpus", type=click.IntRange(min=0), default=8, show_default=True, help="GPUs of the pod.")
+@click.argument("job", metavar="JOB")
+@click.option(
+    "--profile",
+    "profile_path",
+    metavar="FILE",
+    help="NetworkProfile for the job, instead of those of the cluster that --context names.",
+)
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs of the pod, of a NetworkProfile (default: 8).")
 @click.option(
     "--node-gpus", type=click.IntRange(min=0), metavar="N", help="GPUs of its node (default: those of the pod)."
 )
@@ -47,19 +55,61 @@ def net_command() -> None:
     "--gpu-resource", default="nvidia.com/gpu", show_default=True, metavar="NAME", help="Resource of the node's GPUs."
 )
 @click.option(
-    "--networks", is_flag=True, help="Print the NetworkAttachmentDefinitions of the rails instead, for kubectl."
+    "--networks", is_flag=True, help="Of a NetworkProfile: the NetworkAttachmentDefinitions of its rails, for kubectl."
 )
 @output_option
 def render_command(
-    path: str, gpus: int, node_gpus: int | None, gpu_resource: str, output: str, *, networks: bool
+    job: str,
+    profile_path: str | None,
+    gpus: int | None,
+    node_gpus: int | None,
+    gpu_resource: str,
+    output: str,
+    *,
+    networks: bool,
 ) -> None:
-    """Show what a pod gets from a network profile: annotations, resources, variables, capabilities, volumes."""
+    """Show what pods get for their networks: annotations, claims, resources, variables, capabilities, volumes.
+
+    JOB is a job's name or id, a job file, or a file with a NetworkProfile, which is shown for a pod of any job. A file
+    goes before a job of the same name. Of a job, variables are those that its ranks see: where its own replace those of
+    the profile, a comment says so.
+    """
+    text = _read(job, MAX_PROFILE_BYTES) if job == "-" or Path(job).exists() else None
+    if text is not None and _is_profile(text):
+        if profile_path is not None:
+            raise Problem(f"{job} is a NetworkProfile, and --profile is for a job", f"ganger net render {job}")
+        _render_profile(
+            _parse_profile(text, job),
+            job,
+            8 if gpus is None else gpus,
+            node_gpus,
+            gpu_resource,
+            output,
+            networks=networks,
+        )
+        return
+    if networks or gpus is not None:
+        option = "--networks" if networks else "--gpus"
+        raise Problem(f"{option} is of a NetworkProfile, and {job} is a job", "ganger net render PROFILE.yaml")
+    _render_job(job, text, profile_path, node_gpus, gpu_resource, output)
+
+
+def _render_profile(
+    profile: "NetworkProfile",
+    path: str,
+    gpus: int,
+    node_gpus: int | None,
+    gpu_resource: str,
+    output: str,
+    *,
+    networks: bool,
+) -> None:
+    """Print what a pod with so many GPUs gets from a profile."""
     from ganger.model.cluster import MACVLAN
     from ganger.networks.attachments import definitions
     from ganger.networks.pod_network import pod_fragment
     from ganger.networks.render import PodFacts, fits, render
 
-    profile = _profile(path)
     if networks:
         if profile.attach == MACVLAN and any(rail.host_interface is None for rail in profile.rails):
             raise Problem("a macvlan interface needs that of the host", f"write host_interface of each rail in {path}")
@@ -72,6 +122,127 @@ def render_command(
             "write a second profile with attach: sriov for parts of nodes; ganger takes the one that fits",
         )
     _show_documents([pod_fragment(render(profile, pod))], output)
+
+
+def _render_job(
+    job: str, text: bytes | None, profile_path: str | None, node_gpus: int | None, gpu_resource: str, output: str
+) -> None:
+    """Print what the pods of a job get from each profile that may serve it."""
+    from ganger.networks.job_network import job_networks
+    from ganger.networks.pod_network import pod_fragment
+    from ganger.networks.variables import gid_index_warnings
+
+    target = click.get_current_context().find_root().obj or {}
+    context = target.get("context")
+    if profile_path is None and context is None:
+        problem = "network profiles are objects of a cluster, and no context is given"
+        raise Problem(problem, f"ganger --context NAME net render {job}, or: ganger net render {job} --profile FILE")
+    spec = _job_of_file(text, job) if text is not None else _job_of_server(job)
+    if not spec.placement.network:
+        what = f"{job} asks for no network: its pods have the cluster's own, and no rails"
+        raise Problem(what, "write placement: {network: roce}, or ib, rdma, tcp, into its file")
+    profiles, faults = _cluster_profiles() if profile_path is None else ([_profile(profile_path)], [])
+    most = max(resources.gpu.count for resources in (spec.resources, *(r.resources for r in spec.roles.values())))
+    found = job_networks(spec, profiles, most if node_gpus is None else node_gpus, gpu_resource)
+    asked = " or ".join(spec.placement.network)
+    if not found:
+        known = ", ".join(f"{each.name} ({each.fabric})" for each in profiles) or "none"
+        what = "\n".join(
+            [f"no network profile in force is of a fabric {asked}, which {job} asks for: {known}", *faults]
+        )
+        raise Problem(
+            what, "kubectl get networkprofiles -o wide" if profile_path is None else "write another --profile"
+        )
+    fitting = [each for each in found if not each.whole_node]
+    if not fitting:
+        what = (
+            f"network profile {found[0].profile.name} gives a pod whole network cards, and a pod of {job} has {most} "
+        )
+        raise Problem(
+            f"{what}of {node_gpus} GPUs of its node", "ask for all of them, or for placement.sharing: exclusive"
+        )
+    warnings = list(gid_index_warnings(spec.env, {name: role.env for name, role in spec.roles.items()}))
+    if output == "json":
+        show_json(
+            [
+                {
+                    "profile": each.profile.name,
+                    "fabric": each.profile.fabric,
+                    "node_selector": each.profile.node_selector,
+                    "rails": {rail.name: rail.resource or rail.claim for rail in each.profile.rails},
+                    "variables": each.pod.env,
+                    "replaced": [
+                        {"name": one.name, "profile": one.profile_value, "job": one.job_value, "key": one.key}
+                        for one in each.replaced
+                    ],
+                    "warnings": warnings,
+                    "pod": pod_fragment(each.pod),
+                }
+                for each in fitting
+            ]
+        )
+        return
+    for index, each in enumerate(fitting):
+        labels = ",".join(f"{key}={value}" for key, value in each.profile.node_selector.items())
+        nodes = f"nodes with {labels}" if labels else "any node"
+        show("---" if index else f"# pods of {job}")
+        show(f"# network profile {each.profile.name}: fabric {each.profile.fabric}, on {nodes}")
+        for rail in each.profile.rails:
+            source = f"resource {rail.resource}" if rail.resource is not None else f"claim {rail.claim}"
+            show(f"# {rail.name}: {rail.interface}, {source}")
+        for sentence in (*(one.text for one in each.replaced), *(f"warning: {one}" for one in warnings)):
+            show(f"# {sentence}")
+        _show_documents([pod_fragment(each.pod)], output)
+
+
+def _is_profile(text: bytes) -> bool:
+    """Return whether a text looks like a NetworkProfile; what is wrong with it is said by its reader."""
+    return re.search(rb"""^\s*["']?kind["']?\s*:\s*["']?NetworkProfile\b""", text, re.MULTILINE) is not None
+
+
+def _job_of_file(text: bytes, path: str) -> "JobSpec":
+    from ganger.spec import parse_spec
+
+    try:
+        return parse_spec(text, path)
+    except RequestError as error:
+        raise Problem(error.detail, error.next) from None
+
+
+def _job_of_server(job: str) -> "JobSpec":
+    """Return the spec of a job of the server, or of the cluster."""
+    import msgspec
+
+    from ganger.cli.jobs.run_submit_wait import connect
+    from ganger.model.job import JobSpec
+
+    return msgspec.convert(connect().job(job)["spec"], JobSpec)
+
+
+def _cluster_profiles() -> "tuple[list[NetworkProfile], list[str]]":
+    """Return the profiles of the cluster by name, and why others are not in force."""
+    import msgspec
+
+    from ganger.cli.jobs.run_submit_wait import connect
+    from ganger.gang_jobs.custom_resources import NETWORK_PROFILES
+    from ganger.networks.profile_text import KIND, profile_from_object
+
+    profiles, faults = [], []
+    link: Any = connect().link
+    for item in sorted(link.read_all(NETWORK_PROFILES), key=lambda item: item.metadata.name):
+        name, status = item.metadata.name, msgspec.json.decode(item.status) or {}
+        data = {"kind": KIND, "metadata": {"name": name}, "spec": msgspec.json.decode(item.spec) or {}}
+        refused = [each for each in status.get("conditions", ()) if each.get("status") == "False"]
+        try:
+            profile = profile_from_object(data, f"networkprofile {name}")
+        except RequestError as error:
+            faults.append(f"{name} is not in force: {error.detail}")
+            continue
+        if refused:
+            faults.append(f"{name} is not in force ({refused[0]['reason']}): {refused[0]['message']}")
+        else:
+            profiles.append(profile)
+    return profiles, faults
 
 
 @net_command.command("check")
@@ -91,6 +262,7 @@ def check_command(path: str, objects_path: str | None, output: str) -> int:
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
     from ganger.networks.profile_checks import check
 
+    _refuse_context("check")
     profile = _profile(path)
     objects = _objects(objects_path) if objects_path is not None else ()
     try:
@@ -119,13 +291,23 @@ def doctor_command(path: str, root: str, output: str) -> int:
     from ganger.networks.host_checks import check_host
     from ganger.networks.host_tree import HostTree
 
+    _refuse_context("doctor")
     return _show_findings(check_host(_profile(path), HostTree(Path(root))), output)
 
 
+def _refuse_context(command: str) -> None:
+    """Raise a Problem if the user named a cluster, which a check does not ask."""
+    if (click.get_current_context().find_root().obj or {}).get("context") is not None:
+        raise Problem(f"net {command} takes no --context: it reads files", f"ganger net {command} FILE")
+
+
 def _profile(path: str) -> "NetworkProfile":
+    return _parse_profile(_read(path, MAX_PROFILE_BYTES), path)
+
+
+def _parse_profile(text: bytes, path: str) -> "NetworkProfile":
     from ganger.networks.profile_text import read_profile
 
-    text = _read(path, MAX_PROFILE_BYTES)
     try:
         return read_profile(text, path)
     except RequestError as error:
