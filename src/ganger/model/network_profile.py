@@ -35,6 +35,11 @@ class Rail:
     )
     hca: str | None = described("name of the RDMA device on the host: mlx5_0", form="interface_name", default=None)
     subnet: str | None = described("subnet of the addresses of its interfaces: 10.0.0.0/24", form="cidr", default=None)
+    vlan: int | None = described(
+        "with Ethernet, number of its VLAN; host_interface is that of the VLAN, but with attach: sriov the card's",
+        form="vlan",
+        default=None,
+    )
     gateway: str | None = described("router to the subnets of other nodes: 10.0.0.1", form="ip_address", default=None)
 
 

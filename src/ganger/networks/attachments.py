@@ -50,6 +50,8 @@ def _plugins(profile: NetworkProfile, rail: Rail) -> Iterator[Object]:
         main |= {"mtu": profile.mtu} if profile.mtu is not None else {}
     if profile.attach == HOST_DEVICE and rail.resource is None:
         main |= {"device": rail.host_interface}
+    if profile.attach == SRIOV and rail.vlan is not None:
+        main["vlan"] = rail.vlan
     if rail.subnet is not None:
         main["ipam"] = {"type": "whereabouts", "range": rail.subnet}
         if rail.gateway is not None:

@@ -96,6 +96,9 @@ def _rail_contradictions(profile: NetworkProfile, rail: Rail) -> Iterator[tuple[
             yield key, f" is missing: attach: {profile.attach} needs it"
     if profile.attach == MACVLAN and profile.fabric == ROCE and rail.resource is None:
         yield "resource", " is missing: write the resource of the shared RDMA devices, for instance rdma/hca_shared"
+    if rail.vlan is not None and (profile.fabric == IB or profile.attach in (HOST_DEVICE, DRA)):
+        what = "InfiniBand has partitions" if profile.fabric == IB else f"attach: {profile.attach} tags no packets"
+        yield "vlan", f": {what}: leave it out, and set it on the switch"
     if rail.interface == profile.bootstrap_interface:
         yield "interface", f": {rail.interface} is the cluster's own interface: write another, for instance net1"
     if rail.subnet is None:

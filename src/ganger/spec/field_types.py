@@ -176,6 +176,7 @@ MAX_DSCP: Final = 63
 MAX_SERVICE_LEVEL: Final = 15
 MAX_TRAFFIC_PRIORITY: Final = 7
 MAX_FUNCTIONS: Final = 256
+MAX_VLAN: Final = 4094
 MAX_QUEUE_PAIRS: Final = 128
 """NCCL's own limit."""
 MOMENT_PATTERN: Final = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?"
@@ -425,6 +426,7 @@ def _of_networks() -> dict[str, Form]:
         "traffic_priority": ("a priority of packets", 0, MAX_TRAFFIC_PRIORITY),
         "service_level": ("a service level", 0, MAX_SERVICE_LEVEL),
         "queue_pair_count": ("a number of queue pairs", 1, MAX_QUEUE_PAIRS),
+        "vlan": ("a VLAN", 1, MAX_VLAN),
         "function_count": ("a number of virtual functions", 1, MAX_FUNCTIONS),
     }
     return {

@@ -248,18 +248,29 @@ def _cluster_profiles() -> "tuple[list[NetworkProfile], list[str]]":
 @net_command.command("check")
 @_FILE
 @click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    help="Files of the host: / for this one, a copy of another's /sys and /proc (default: /, without --objects).",
+)
+@click.option(
     "--objects",
     "objects_path",
     metavar="FILE",
     help="Objects of the cluster to compare with, as kubectl prints them with -o json or -o yaml; -: standard input.",
 )
 @output_option
-def check_command(path: str, objects_path: str | None, output: str) -> int:
-    """Check a network profile, alone or against the objects of a cluster. Exit code 1 means that something is wrong.
+def check_command(path: str, root: str | None, objects_path: str | None, output: str) -> int:
+    """Check a network profile and this node, or the objects of a cluster. Exit code 1 means that something is wrong.
+
+    Of the node it reads /sys and /proc, and asks `mlnx_qos` or `dcb` for flow control and `bridge` for VLANs; of a
+    copied tree their output is read from pfc/INTERFACE and vlan/INTERFACE. It changes nothing.
 
     \b
       kubectl get net-attach-def,nodes,sriovnetworknodepolicies -A -o json | ganger net check FILE --objects -
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
+    from ganger.networks.host_checks import check_host
+    from ganger.networks.host_tree import HostTree
     from ganger.networks.profile_checks import check
 
     _refuse_context("check")
@@ -269,30 +280,9 @@ def check_command(path: str, objects_path: str | None, output: str) -> int:
         found = check(profile, objects)
     except (AttributeError, TypeError) as error:  # of a mapping or a list there is something else
         raise Problem(f"{objects_path} has an object that Kubernetes cannot have: {error}", _GET_OBJECTS) from None
+    if root is not None or objects_path is None:
+        found += check_host(profile, HostTree(Path(root or LIVE)))
     return _show_findings(found, output)
-
-
-@net_command.command("doctor")
-@_FILE
-@click.option(
-    "--root",
-    default=LIVE,
-    show_default=True,
-    type=click.Path(exists=True, file_okay=False),
-    help="Directory with the files of the host: / for this one, or a copy of another's /sys and /proc.",
-)
-@output_option
-def doctor_command(path: str, root: str, output: str) -> int:
-    """Check a host's network cards against a network profile. Changes nothing; exit code 1 means findings.
-
-    It reads /sys and /proc, and asks `mlnx_qos` or `dcb` for flow control; of a copied tree their output is read from
-    pfc/INTERFACE.
-    """
-    from ganger.networks.host_checks import check_host
-    from ganger.networks.host_tree import HostTree
-
-    _refuse_context("doctor")
-    return _show_findings(check_host(_profile(path), HostTree(Path(root))), output)
 
 
 def _refuse_context(command: str) -> None:
