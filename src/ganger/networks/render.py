@@ -5,10 +5,12 @@ Variables of a job take precedence over those of its profile.
 
 import json
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from typing import Any, Final
 
 from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, TCP
-from ganger.model.network_profile import NETWORKS_ANNOTATION, NetworkProfile
+from ganger.model.network_profile import NETWORKS_ANNOTATION, NetworkProfile, Rail
+from ganger.networks.attachments import ARP_SYSCTLS
 from ganger.networks.variables import variables
 
 TOPOLOGY_VOLUME: Final = "network-topology"
@@ -108,13 +110,30 @@ def _expected(profile: NetworkProfile) -> Object:
     if not profile.rails:
         return {}
     rdma = profile.fabric in (IB, ROCE)
+    # A chain of plug-ins gives several rails of Ethernet routing tables, as `attachments` renders it.
+    is_routed = profile.fabric != IB and len(profile.rails) > 1 and all(rail.subnet for rail in profile.rails)
     # An interface of InfiniBand has an IP address only with IPoIB.
     of_rail = [
         {
             "interface": rail.interface,
             "mtu": profile.mtu or 0,
             "subnet": (rail.subnet or "") if profile.fabric != IB else "",
+            "gateway": (rail.gateway or "") if profile.fabric != IB else "",
+            "beyond": _beyond(profile, rail) if rail.gateway is not None else "",
         }
         for rail in profile.rails
     ]
-    return {"rails": of_rail, "rdma_devices": len(profile.rails) if rdma else 0, "locked_memory": rdma}
+    return {
+        "rails": of_rail,
+        "rdma_devices": len(profile.rails) if rdma else 0,
+        "locked_memory": rdma,
+        "routed": dict(ARP_SYSCTLS) if is_routed else {},
+    }
+
+
+def _beyond(profile: NetworkProfile, rail: Rail) -> str:
+    """Return an address of the fabric outside of a rail's subnet, reached by its gateway; empty if there is none."""
+    if profile.address_range is None or rail.subnet is None:
+        return ""
+    around, subnet = ip_network(profile.address_range), ip_network(rail.subnet)
+    return next((str(around[index]) for index in (-2, 1) if around[index] not in subnet), "")
