@@ -27,7 +27,9 @@ class Rail:
         default=None,
     )
     claim: str | None = described(
-        "with attach: dra, the ResourceClaimTemplate, in the namespace of the job", form="object_name", default=None
+        "with attach: dra, a ResourceClaimTemplate in the namespace of the job; unset: ganger writes one for each job",
+        form="object_name",
+        default=None,
     )
     interface: str = described("name of the interface in the pod: net1", form="interface_name")
     host_interface: str | None = described(
@@ -35,6 +37,11 @@ class Rail:
     )
     hca: str | None = described("name of the RDMA device on the host: mlx5_0", form="interface_name", default=None)
     subnet: str | None = described("subnet of the addresses of its interfaces: 10.0.0.0/24", form="cidr", default=None)
+    neighbours: dict[str, str] = described(
+        "with attach: dra, hardware addresses that pods know without asking: {10.0.0.1: 02:00:00:00:00:01}",
+        form="neighbours",
+        factory=dict,
+    )
     vlan: int | None = described(
         "with Ethernet, number of its VLAN; host_interface is that of the VLAN, but with attach: sriov the card's",
         form="vlan",
@@ -94,6 +101,14 @@ class NetworkProfile:
     )
     topology_file: str | None = described(
         "ConfigMap with NCCL's description of the nodes, key topology.xml, in the namespace of the job",
+        form="object_name",
+        default=None,
+    )
+    device_class: str = described(
+        "with attach: dra, DeviceClass of the network cards", form="object_name", default="dranet"
+    )
+    gpu_class: str | None = described(
+        "with attach: dra, DeviceClass of GPUs: each rail's claim has one too, on the same PCIe root: gpu.nvidia.com",
         form="object_name",
         default=None,
     )

@@ -37,6 +37,7 @@ def job_networks(
         node_gpus=node_gpus,
         gpu_resource=gpu_resource,
         exclusive=spec.placement.sharing != SHARED,
+        job=spec.name or "JOB",
     )
     found = []
     for fabric in spec.placement.network:

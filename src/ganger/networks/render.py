@@ -11,6 +11,7 @@ from typing import Any, Final
 from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, TCP
 from ganger.model.network_profile import NETWORKS_ANNOTATION, NetworkProfile, Rail
 from ganger.networks.attachments import ARP_SYSCTLS
+from ganger.networks.dranet import claim_spec, template_name
 from ganger.networks.variables import variables
 
 TOPOLOGY_VOLUME: Final = "network-topology"
@@ -30,12 +31,14 @@ class PodFacts:
         node_gpus: GPUs of the node.
         gpu_resource: resource of the node's GPUs; empty if it has none.
         exclusive: no other pod with GPUs is on the node.
+        job: name of its GangJob, by which its claim templates are named.
     """
 
     gpus: int = 0
     node_gpus: int = 0
     gpu_resource: str = ""
     exclusive: bool = False
+    job: str = "JOB"
 
     @property
     def has_node(self) -> bool:
@@ -51,6 +54,7 @@ class PodNetwork:
         annotations: annotations of the pod.
         resources: extended resources of the container, as requests and limits.
         claims: ResourceClaimTemplates of the pod by name of the claim.
+        templates: specs of those that ganger writes, by name of the template.
         env: variables of the container.
         capabilities: capabilities of the container.
         volumes: volumes of the pod, and where the container mounts each.
@@ -60,6 +64,7 @@ class PodNetwork:
     annotations: dict[str, str] = field(default_factory=dict)
     resources: dict[str, int] = field(default_factory=dict)
     claims: dict[str, str] = field(default_factory=dict)
+    templates: dict[str, Object] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     volumes: tuple[tuple[Object, str], ...] = ()
@@ -73,7 +78,10 @@ def fits(profile: NetworkProfile, pod: PodFacts) -> bool:
 
 def render(profile: NetworkProfile, pod: PodFacts) -> PodNetwork:
     """Return what the pod needs. It gets every rail: ranks use the network cards nearest to their GPUs."""
-    volumes, env = list[tuple[Object, str]](), variables(profile, pod.gpu_resource, pod.gpus)
+    gpus, gpu_resource = pod.gpus, pod.gpu_resource
+    if profile.gpu_class is not None:  # the claims have them: gpu.nvidia.com is for nvidia.com/gpu
+        gpus, gpu_resource = len(profile.rails), f"{profile.gpu_class.removeprefix('gpu.')}/gpu"
+    volumes, env = list[tuple[Object, str]](), variables(profile, gpu_resource, gpus)
     if profile.topology_file is not None:
         source = {"name": profile.topology_file, "items": [{"key": TOPOLOGY_KEY, "path": TOPOLOGY_KEY}]}
         volumes.append(({"name": TOPOLOGY_VOLUME, "configMap": source}, TOPOLOGY_FOLDER))
@@ -83,10 +91,18 @@ def render(profile: NetworkProfile, pod: PodFacts) -> PodNetwork:
         if rail.resource is not None and profile.attach != DRA:
             # Shared devices are not handed out one by one: one of them gives access to all.
             resources[rail.resource] = 1 if profile.attach == MACVLAN else resources.get(rail.resource, 0) + 1
+    claims, templates = dict[str, str](), dict[str, Object]()
+    for rail in profile.rails if profile.attach == DRA else ():
+        claims[rail.name] = rail.claim or ""
+        if rail.claim is None:
+            spec = claim_spec(profile, rail)
+            claims[rail.name] = name = template_name(pod.job, rail, spec)
+            templates[name] = spec
     return PodNetwork(
         annotations=_annotations(profile),
         resources=resources,
-        claims={rail.name: rail.claim or "" for rail in profile.rails} if profile.attach == DRA else {},
+        claims=claims,
+        templates=templates,
         env=env,
         capabilities=() if profile.fabric == TCP else (IPC_LOCK,),
         volumes=tuple(volumes),

@@ -177,6 +177,7 @@ MAX_SERVICE_LEVEL: Final = 15
 MAX_TRAFFIC_PRIORITY: Final = 7
 MAX_FUNCTIONS: Final = 256
 MAX_VLAN: Final = 4094
+HARDWARE_ADDRESS_PATTERN: Final = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
 MAX_QUEUE_PAIRS: Final = 128
 """NCCL's own limit."""
 MOMENT_PATTERN: Final = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?"
@@ -415,6 +416,7 @@ def _of_policies() -> dict[str, Form]:
 
 def _of_networks() -> dict[str, Form]:
     names_of = {
+        "hardware_address": ("a hardware address", HARDWARE_ADDRESS_PATTERN, "02:00:00:00:00:01"),
         "rail_name": ("a name of a rail", RAIL_PATTERN, "rail0"),
         "network_ref": ("a NetworkAttachmentDefinition", NETWORK_REF_PATTERN, "NAMESPACE/NAME"),
         "object_name": ("a name of an object", OBJECT_NAME_PATTERN, "rail0"),
@@ -443,6 +445,7 @@ def _of_networks() -> dict[str, Form]:
 TABLES: Final = {
     "env": ("env_name", "env_value"),
     "variables": ("env_name", "quoted_value"),
+    "neighbours": ("ip_address", "hardware_address"),
     "params": ("env_name", "param_value"),
     "labels": ("label_key", "label_value"),
     "annotations": ("label_key", "annotation"),

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from ganger.model.cluster import HOST_DEVICE
 from ganger.model.network_profile import NetworkProfile
-from ganger.networks.pod_network import pod_fragment
+from ganger.networks.pod_network import pod_documents
 from ganger.networks.profile_text import read_profile
 from ganger.networks.render import PodFacts, render
 
@@ -39,7 +39,7 @@ def golden_text(name: str, gpus: int) -> str:
     pod = PodFacts(gpus=gpus, node_gpus=NODE_GPUS, gpu_resource="nvidia.com/gpu", exclusive=exclusive)
     yaml, stream = YAML(), StringIO()
     yaml.width = 4096
-    yaml.dump(pod_fragment(render(profile, pod)), stream)
+    yaml.dump_all(pod_documents(render(profile, pod)), stream)
     return stream.getvalue()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ganger.errors import RequestError
 from ganger.networks.attachments import definitions
+from ganger.networks.dranet import template
 from ganger.networks.pod_network import CHECK, join_network
 from ganger.networks.profile_text import read_profile
 from ganger.networks.render import PodFacts, fits, render
@@ -66,7 +67,10 @@ def test_no_fabric_fixes_the_index_of_a_gid(name: str) -> None:
 @pytest.mark.parametrize("may_lock_memory", [True, False])
 def test_a_pod_keeps_what_it_has_and_gets_its_network(name: str, may_lock_memory: bool) -> None:
     profile = profile_of(name)
-    pod = join_network(POD, render(profile, WHOLE), may_lock_memory=may_lock_memory)
+    network = render(profile, WHOLE)
+    pod = join_network(POD, network, may_lock_memory=may_lock_memory)
+    for name_of_template, spec in network.templates.items():
+        kubernetes_validate.validate(template(name_of_template, spec, {}), "1.36", strict=True)
     kubernetes_validate.validate(pod, "1.36", strict=True)
     (container,) = pod["spec"]["containers"]
     assert [item["value"] for item in container["env"] if item["name"] == "GLOO_SOCKET_IFNAME"] == ["bond0"]
@@ -112,7 +116,10 @@ RAIL = "{name: r0, network: f/r0, resource: a.io/r0, interface: net1, subnet: 10
         (f"fabric: ib\n  attach: sriov\n  dscp: 26\n  rails: [{RAIL}]", "dscp: it applies to fabric: roce only"),
         (f"fabric: roce\n  attach: sriov\n  rails: [{RAIL}, {RAIL}]", "rails[1].name: r0 is that of another rail too"),
         ("fabric: roce\n  attach: sriov\n  rails: [{name: r0, interface: net1}]", "rails[0].network is missing"),
-        ("fabric: roce\n  attach: dra\n  rails: [{name: r0, interface: net1}]", "rails[0].claim is missing"),
+        (
+            "fabric: roce\n  attach: dra\n  rails: [{name: r0, interface: net1}]",
+            "claim is missing: write it, or host_interface or hca",
+        ),
         (
             "fabric: roce\n  attach: dra\n  rails: [{name: r0, claim: c, interface: eth0}]",
             "the cluster's own interface",
@@ -140,6 +147,21 @@ RAIL = "{name: r0, network: f/r0, resource: a.io/r0, interface: net1, subnet: 10
         (f"fabric: roce\n  attach: sriov\n  gdr_level: NEAR\n  rails: [{RAIL}]", "write PIX, PXB, PHB or SYS"),
         ("fabric: tcp\n  attach: cluster\n  env: {A: 3}", "env.A: 3 is not text: write it in quotes"),
         ("fabric: tcp\n  attach: cluster\n  env: {1A: x}", "'1A' is not the name of a variable"),
+        ("fabric: tcp\n  attach: cluster\n  gpu_class: gpu.nvidia.com", "gpu_class: it applies to attach: dra"),
+        (
+            f"fabric: roce\n  attach: sriov\n  rails: [{RAIL[:-1]}, neighbours: {{10.0.0.1: 02:00:00:00:00:01}}}}]",
+            "rails[0].neighbours: it applies to attach: dra, not to sriov",
+        ),
+        (
+            "fabric: roce\n  attach: dra\n  gpu_class: g\n  rails: [{name: r0, claim: c, interface: net1}]",
+            "rails[0].claim: the template c says what it claims, and gpu_class would change nothing",
+        ),
+        (
+            "fabric: roce\n  attach: dra\n  rails: [{name: r0, hca: m, interface: net1, neighbours: {10.0.0.1: beef}}]",
+            "'beef' is not a hardware address",
+        ),
+        (f"fabric: roce\n  attach: hostdev\n  rails: [{RAIL.replace('}', ', vlan: 7}')}]", "tags no packets"),
+        (f"fabric: roce\n  attach: sriov\n  rails: [{RAIL.replace('}', ', vlan: 4095}')}]", "4095 is not a VLAN"),
         ("fabric: tcp\n  attach: cluster\n  gid_index: 3", "gid_index is not a valid key"),
     ],
 )

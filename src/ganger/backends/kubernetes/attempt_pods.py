@@ -110,10 +110,11 @@ class AttemptPods:
             settings = replace(self._bootstrap.settings(start.gang), receives_code=receives_code)
             bodies = build_pods(start, job, uid, settings, self._cache.gpu_resources)
             may_lock_memory = settings.security != RESTRICTED
-            bodies, changes = join_networks(bodies, start, job, self._cache, may_lock_memory=may_lock_memory)
-            if changes:
-                self.variables_watcher(start, changes)
-            bodies = [self._with_device_notes(body, devices) for body in bodies]
+            networks = join_networks(bodies, start, job, self._cache, may_lock_memory=may_lock_memory)
+            if networks.changes:
+                self.variables_watcher(start, networks.changes)
+            await self._binder.claims.write_templates(key, uid, networks.templates)
+            bodies = [self._with_device_notes(body, devices) for body in networks.pods]
             return await self._binder.place(bodies, devices, is_wanted, self._cache.pods)
         except NoProfileError as error:
             raise AttemptError(Cause.START_FAILED, error.node, str(error)) from None

@@ -107,7 +107,7 @@ def _render_profile(
     """Print what a pod with so many GPUs gets from a profile."""
     from ganger.model.cluster import MACVLAN
     from ganger.networks.attachments import definitions
-    from ganger.networks.pod_network import pod_fragment
+    from ganger.networks.pod_network import pod_documents
     from ganger.networks.render import PodFacts, fits, render
 
     if networks:
@@ -121,7 +121,7 @@ def _render_profile(
             f"attach: {profile.attach} gives whole network cards, and the pod has {gpus} of {pod.node_gpus} GPUs",
             "write a second profile with attach: sriov for parts of nodes; ganger takes the one that fits",
         )
-    _show_documents([pod_fragment(render(profile, pod))], output)
+    _show_documents(pod_documents(render(profile, pod)), output)
 
 
 def _render_job(
@@ -129,7 +129,7 @@ def _render_job(
 ) -> None:
     """Print what the pods of a job get from each profile that may serve it."""
     from ganger.networks.job_network import job_networks
-    from ganger.networks.pod_network import pod_fragment
+    from ganger.networks.pod_network import pod_documents, pod_fragment
     from ganger.networks.variables import gid_index_warnings
 
     target = click.get_current_context().find_root().obj or {}
@@ -169,7 +169,7 @@ def _render_job(
                     "profile": each.profile.name,
                     "fabric": each.profile.fabric,
                     "node_selector": each.profile.node_selector,
-                    "rails": {rail.name: rail.resource or rail.claim for rail in each.profile.rails},
+                    "rails": {rail.name: each.pod.claims.get(rail.name, rail.resource) for rail in each.profile.rails},
                     "variables": each.pod.env,
                     "replaced": [
                         {"name": one.name, "profile": one.profile_value, "job": one.job_value, "key": one.key}
@@ -177,6 +177,7 @@ def _render_job(
                     ],
                     "warnings": warnings,
                     "pod": pod_fragment(each.pod),
+                    "claim_templates": each.pod.templates,
                 }
                 for each in fitting
             ]
@@ -188,11 +189,11 @@ def _render_job(
         show("---" if index else f"# pods of {job}")
         show(f"# network profile {each.profile.name}: fabric {each.profile.fabric}, on {nodes}")
         for rail in each.profile.rails:
-            source = f"resource {rail.resource}" if rail.resource is not None else f"claim {rail.claim}"
+            source = f"resource {rail.resource}" if rail.resource is not None else f"claim {each.pod.claims[rail.name]}"
             show(f"# {rail.name}: {rail.interface}, {source}")
         for sentence in (*(one.text for one in each.replaced), *(f"warning: {one}" for one in warnings)):
             show(f"# {sentence}")
-        _show_documents([pod_fragment(each.pod)], output)
+        _show_documents(pod_documents(each.pod), output)
 
 
 def _is_profile(text: bytes) -> bool:
