@@ -27,6 +27,15 @@ class JobNetwork:
     whole_node: bool
 
 
+def gpu_conflict(spec: JobSpec, profile: NetworkProfile) -> str:
+    """Return why a job may not use a profile whose rails bring GPUs, since it asks for others; empty if it may."""
+    asked = (resources.gpu for resources in (spec.resources, *(role.resources for role in spec.roles.values())))
+    if profile.gpu_class is None or not any(gpu.count or gpu.is_share for gpu in asked):
+        return ""
+    what = f"network profile {profile.name} gives a pod a GPU of {profile.gpu_class} with each rail"
+    return f"{what}, and resources.gpu asks for others"
+
+
 def job_networks(
     spec: JobSpec, profiles: Sequence[NetworkProfile], node_gpus: int, gpu_resource: str
 ) -> list[JobNetwork]:

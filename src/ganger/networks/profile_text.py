@@ -44,6 +44,7 @@ def _profile(source: Document) -> NetworkProfile:
     data = source.data
     if not isinstance(data, dict) or data.get("kind") != KIND or not isinstance(data.get("spec"), dict):
         found = quote(data.get("kind")) if isinstance(data, dict) else quote(data)
+        found = "one without spec" if isinstance(data, dict) and data.get("kind") == KIND else found
         message = f"a network profile is an object with kind: {KIND}, metadata.name and spec, not {found}"
         raise source.error_for([SpecProblem((), message)])
     metadata = data.get("metadata")

@@ -87,6 +87,10 @@ def test_a_role_with_a_value_of_its_own_is_named_and_others_keep_that_of_the_pro
         (("job.yaml", "--profile", "missing.yaml"), JOB, ("missing.yaml cannot be read: No such file",)),
         (("job.yaml", "--profile", ROCE, "--gpus", "4"), JOB, ("--gpus is of a NetworkProfile",)),
         (("job.yaml", "--profile", ROCE, "--networks"), JOB, ("--networks is of a NetworkProfile",)),
+        ((str(PROFILES / "tcp.yaml"), "--networks"), JOB, ("attach: cluster has no rails, and no NetworkAttachment",)),
+        ((str(PROFILES / "dranet.yaml"), "--networks"), JOB, ("attach: dra has claims for its rails",)),
+        ((str(PROFILES / "tcp.yaml"), "--gpu-resource"), JOB, ("requires an argument",)),
+        (("x" * 5000, "--profile", ROCE, "--gpus", "1"), JOB, ("is a job",)),
         ((ROCE, "--profile", ROCE), JOB, ("is a NetworkProfile, and --profile is for a job",)),
         (
             ("job.yaml", "--profile", str(PROFILES / "roce-hostdev.yaml"), "--node-gpus", "16"),
@@ -102,6 +106,17 @@ def test_what_cannot_be_rendered_says_why_and_what_to_type(
     shown = render(tmp_path, *arguments, job=job)
     assert shown.returncode == 2, shown
     assert all(text in shown.stderr for text in says), shown.stderr
+
+
+def test_claim_templates_of_a_job_are_printed_and_gpus_beside_those_of_rails_are_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text((PROFILES / "dranet.yaml").read_text().replace("  mtu", "  gpu_class: g\n  mtu"))
+    shown = render(tmp_path, "job.yaml", "--profile", "p.yaml")
+    first, second, pod = YAML(typ="safe").load_all(shown.stdout)
+    assert [item["kind"] for item in (first, second)] == ["ResourceClaimTemplate"] * 2
+    claims = {claim["name"]: claim["resourceClaimTemplateName"] for claim in pod["spec"]["resourceClaims"]}
+    assert claims == {"rail0": first["metadata"]["name"], "rail1": second["metadata"]["name"]}
+    assert first["metadata"]["name"].startswith("train-rail0-")
+    assert "# warning: network profile dranet gives a pod a GPU of g with each rail, and resources.gpu" in shown.stdout
 
 
 # -- a cluster ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ganger.model.decision import Start
 from ganger.model.job import Job, JobSpec, Resources
 from ganger.model.network_profile import NetworkProfile
 from ganger.model.terms import SHARED
+from ganger.networks.job_network import gpu_conflict
 from ganger.networks.pod_network import join_network
 from ganger.networks.render import PodFacts, fits, render
 from ganger.networks.variables import gid_index_warnings, replaced
@@ -53,15 +54,9 @@ def with_rail_devices(spec: JobSpec, profiles: Sequence[NetworkProfile]) -> JobS
     uses, and of whole cards, which only whole nodes have.
     """
     candidates = _candidates(spec.placement.network, profiles)
-    asked = any(
-        part.gpu.count or part.gpu.is_share for part in (spec.resources, *(r.resources for r in spec.roles.values()))
-    )
-    for profile in candidates if asked else ():
-        if profile.gpu_class is not None:
-            what = f"network profile {profile.name} gives a pod a GPU of {profile.gpu_class} with each rail"
-            raise RequestError(
-                "bad_claim", f"placement.network: {what}, and resources.gpu asks for others", "leave resources.gpu out"
-            )
+    for profile in candidates:
+        if conflict := gpu_conflict(spec, profile):
+            raise RequestError("bad_claim", f"placement.network: {conflict}", "leave resources.gpu out")
     if not candidates or (spec.roles and not counts_per_process(spec)):
         return spec
     if spec.roles and any(profile.attach == HOST_DEVICE for profile in candidates):

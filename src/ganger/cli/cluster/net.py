@@ -18,7 +18,6 @@ from ganger.cli.output.print_output import show, show_json, show_prose
 from ganger.errors import RequestError
 
 if TYPE_CHECKING:
-    from ganger.model.job import JobSpec
     from ganger.model.network_profile import NetworkProfile
     from ganger.networks.findings import Finding
 
@@ -28,6 +27,8 @@ MAX_PROFILE_BYTES: Final = 1 << 20
 MAX_OBJECTS_BYTES: Final = 64 << 20
 _GET_OBJECTS: Final = "kubectl get net-attach-def,nodes -A -o json"
 LIVE: Final = "/"
+_PROFILE: Final = re.compile(rb"""^\s*["']?kind["']?\s*:\s*["']?NetworkProfile\b""", re.MULTILINE)
+"""A file with it is read as a NetworkProfile, and any other as a job."""
 _FILE: Final = click.argument("path", metavar="FILE")
 
 
@@ -74,8 +75,12 @@ def render_command(
     goes before a job of the same name. Of a job, variables are those that its ranks see: where its own replace those of
     the profile, a comment says so.
     """
-    text = _read(job, MAX_PROFILE_BYTES) if job == "-" or Path(job).exists() else None
-    if text is not None and _is_profile(text):
+    try:
+        is_file = job == "-" or Path(job).exists()
+    except OSError:  # as a path it is too long
+        is_file = False
+    text = _read(job, MAX_PROFILE_BYTES) if is_file else None
+    if text is not None and _PROFILE.search(text):
         if profile_path is not None:
             raise Problem(f"{job} is a NetworkProfile, and --profile is for a job", f"ganger net render {job}")
         _render_profile(
@@ -105,12 +110,17 @@ def _render_profile(
     networks: bool,
 ) -> None:
     """Print what a pod with so many GPUs gets from a profile."""
-    from ganger.model.cluster import MACVLAN
+    from ganger.model.cluster import CLUSTER, DRA, MACVLAN
     from ganger.networks.attachments import definitions
     from ganger.networks.pod_network import pod_documents
     from ganger.networks.render import PodFacts, fits, render
 
     if networks:
+        if profile.attach in (CLUSTER, DRA):
+            what = "has no rails" if profile.attach == CLUSTER else "has claims for its rails"
+            raise Problem(
+                f"attach: {profile.attach} {what}, and no NetworkAttachmentDefinitions", f"ganger net render {path}"
+            )
         if profile.attach == MACVLAN and any(rail.host_interface is None for rail in profile.rails):
             raise Problem("a macvlan interface needs that of the host", f"write host_interface of each rail in {path}")
         _show_documents(definitions(profile), output)
@@ -128,7 +138,11 @@ def _render_job(
     job: str, text: bytes | None, profile_path: str | None, node_gpus: int | None, gpu_resource: str, output: str
 ) -> None:
     """Print what the pods of a job get from each profile that may serve it."""
-    from ganger.networks.job_network import job_networks
+    import msgspec
+
+    from ganger.cli.jobs.run_submit_wait import connect
+    from ganger.model.job import JobSpec
+    from ganger.networks.job_network import gpu_conflict, job_networks
     from ganger.networks.pod_network import pod_documents, pod_fragment
     from ganger.networks.variables import gid_index_warnings
 
@@ -137,13 +151,22 @@ def _render_job(
     if profile_path is None and context is None:
         problem = "network profiles are objects of a cluster, and no context is given"
         raise Problem(problem, f"ganger --context NAME net render {job}, or: ganger net render {job} --profile FILE")
-    spec = _job_of_file(text, job) if text is not None else _job_of_server(job)
+    if text is None:
+        spec = msgspec.convert(connect().job(job)["spec"], JobSpec)
+    else:
+        from ganger.spec import parse_spec
+
+        try:
+            spec = parse_spec(text, job)
+        except RequestError as error:
+            raise Problem(error.detail, error.next) from None
     if not spec.placement.network:
         what = f"{job} asks for no network: its pods have the cluster's own, and no rails"
         raise Problem(what, "write placement: {network: roce}, or ib, rdma, tcp, into its file")
     profiles, faults = _cluster_profiles() if profile_path is None else ([_profile(profile_path)], [])
     most = max(resources.gpu.count for resources in (spec.resources, *(r.resources for r in spec.roles.values())))
-    found = job_networks(spec, profiles, most if node_gpus is None else node_gpus, gpu_resource)
+    node_gpus = most if node_gpus is None else node_gpus
+    found = job_networks(spec, profiles, node_gpus, gpu_resource)
     asked = " or ".join(spec.placement.network)
     if not found:
         known = ", ".join(f"{each.name} ({each.fabric})" for each in profiles) or "none"
@@ -162,6 +185,7 @@ def _render_job(
             f"{what}of {node_gpus} GPUs of its node", "ask for all of them, or for placement.sharing: exclusive"
         )
     warnings = list(gid_index_warnings(spec.env, {name: role.env for name, role in spec.roles.items()}))
+    warnings += filter(None, (gpu_conflict(spec, each.profile) for each in fitting))
     if output == "json":
         show_json(
             [
@@ -194,30 +218,6 @@ def _render_job(
         for sentence in (*(one.text for one in each.replaced), *(f"warning: {one}" for one in warnings)):
             show(f"# {sentence}")
         _show_documents(pod_documents(each.pod), output)
-
-
-def _is_profile(text: bytes) -> bool:
-    """Return whether a text looks like a NetworkProfile; what is wrong with it is said by its reader."""
-    return re.search(rb"""^\s*["']?kind["']?\s*:\s*["']?NetworkProfile\b""", text, re.MULTILINE) is not None
-
-
-def _job_of_file(text: bytes, path: str) -> "JobSpec":
-    from ganger.spec import parse_spec
-
-    try:
-        return parse_spec(text, path)
-    except RequestError as error:
-        raise Problem(error.detail, error.next) from None
-
-
-def _job_of_server(job: str) -> "JobSpec":
-    """Return the spec of a job of the server, or of the cluster."""
-    import msgspec
-
-    from ganger.cli.jobs.run_submit_wait import connect
-    from ganger.model.job import JobSpec
-
-    return msgspec.convert(connect().job(job)["spec"], JobSpec)
 
 
 def _cluster_profiles() -> "tuple[list[NetworkProfile], list[str]]":
