@@ -14,6 +14,7 @@ from ganger.model.network_profile import NetworkProfile, Rail
 
 CNI_VERSION: Final = "1.0.0"
 RESOURCE_ANNOTATION: Final = "k8s.v1.cni.cncf.io/resourceName"
+APPLY_NETWORKS: Final = "ganger net render FILE --networks | kubectl apply -f -"
 ARP_SYSCTLS: Final = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "2"}
 """An interface answers for its own addresses, asks from them, and accepts packets by any route back."""
 

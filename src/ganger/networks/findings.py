@@ -18,7 +18,7 @@ MEANINGS: Final = {
     "mtu_mismatch": "packets larger than the smaller MTU are dropped: small messages pass, large ones hang",
     "neighbours_cold": "the first messages of a job wait for ARP: with many peers at once connections time out",
     "no_dcqcn": "senders do not slow down when told that a switch is full: the network pauses as a whole under load",
-    "no_ecn": "nobody tells senders that a switch is full: the network pauses as a whole under load",
+    "no_ecn": "receivers do not tell senders that a switch is full: the network pauses as a whole under load",
     "no_gid": "the RDMA device has no address of its rail: RoCE connections fail",
     "no_gpudirect": "network cards cannot read the memory of GPUs: every message is copied to the host's memory first",
     "no_interface": "the rail does not exist on this host",

@@ -197,7 +197,7 @@ def _rail_mtus(profile: NetworkProfile, host: HostTree) -> Iterator[Finding]:
 def _peer_to_peer(profile: NetworkProfile, host: HostTree) -> Iterator[Finding]:
     """Yield what stands between network cards and the memory of GPUs: access control, the IOMMU, the driver.
 
-    A bridge is told once, with the first device below it. Without GPUs only the bridges of virtual functions matter,
+    A bridge is reported once, with the first device below it. Without GPUs only bridges of virtual functions matter,
     whose traffic to each other goes through them.
     """
     gpus, cards = host.gpus(), dict[str, str]()
@@ -205,11 +205,11 @@ def _peer_to_peer(profile: NetworkProfile, host: HostTree) -> Iterator[Finding]:
         if rail.host_interface is not None and (card := host.card(rail.host_interface)) is not None:
             cards.setdefault(card, rail.host_interface)
     devices = {**(cards if gpus or profile.attach == SRIOV else {}), **{address: f"GPU {address}" for address in gpus}}
-    told = set[str]()
+    seen = set[str]()
     for address, name in devices.items():
         for bridge in host.redirecting_bridges(address):
-            if bridge not in told:
-                told.add(bridge)
+            if bridge not in seen:
+                seen.add(bridge)
                 what = f"the bridge {bridge} above {name} redirects traffic between devices (ACS)"
                 fix = f"setpci -s {bridge} ECAP_ACS+0x6.w=0000"
                 ats = f", or: mlxconfig -d {address} set ATS_ENABLED=1" if address in cards else ""

@@ -13,7 +13,7 @@ import struct
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple  # noqa: UP035 - the Python is that of the job's image
+from typing import Any, Dict, List, Optional, Set, Tuple  # noqa: UP035 - the Python is that of the job's image
 
 GET_ADDRESS = 0x8915
 """The request SIOCGIFADDR of Linux."""
@@ -29,7 +29,6 @@ DISCARD_PORT = 9
 NEIGHBOUR_S = 3.0
 """Time for a gateway to answer: the kernel asks three times, a second apart."""
 POLL_S = 0.05
-APPLY = "ganger net render PROFILE --networks | kubectl apply -f -"
 
 
 class Kernel:
@@ -101,6 +100,7 @@ def faults(expected: Dict[str, Any], root: str = "/", kernel: Optional[Kernel] =
     """Return what a pod lacks, one sentence each, with what to do."""
     kernel = kernel or Kernel(root)
     found, tables = [], {}  # type: List[str], Dict[int, str]
+    own = {kernel.address(rail["interface"]) for rail in expected["rails"]}
     for rail in expected["rails"]:
         name, folder = rail["interface"], Path(root, "sys/class/net", rail["interface"])
         if not folder.is_dir():
@@ -118,7 +118,7 @@ def faults(expected: Dict[str, Any], root: str = "/", kernel: Optional[Kernel] =
             continue
         if expected["routed"]:
             found += _arp_faults(Path(root, "proc/sys/net/ipv4/conf"), name, expected["routed"])
-            found += _route_faults(rail, address, kernel, tables)
+            found += _route_faults(rail, address, own, kernel, tables, expected["routed"]["fix"])
         if rail["gateway"] and not kernel.answers(address, rail["gateway"], name):
             found.append(
                 f"the gateway {rail['gateway']} of {name} does not answer: see the port of the switch and its VLAN; by "
@@ -136,17 +136,17 @@ def faults(expected: Dict[str, Any], root: str = "/", kernel: Optional[Kernel] =
     return found
 
 
-def _arp_faults(conf: Path, name: str, settings: Dict[str, str]) -> List[str]:  # noqa: UP006
+def _arp_faults(conf: Path, name: str, routed: Dict[str, Any]) -> List[str]:  # noqa: UP006
     """Return the settings of an interface by which others answer for it; the kernel takes the larger of two files."""
     found = []
-    for key, value in settings.items():
+    for key, value in routed["sysctls"].items():
         files = [conf / folder / key for folder in ("all", name)]
         actual = max([int(file.read_text()) for file in files if file.exists()], default=0)
         # rp_filter: 1 drops what comes by another way than the way back; 0 and 2 do not.
         if actual == 1 if key == "rp_filter" else actual < int(value):
             found.append(
-                f"{key} of {name} is {actual}, not {value}: add the plug-in tuning to its NetworkAttachmentDefinition: "
-                f"{APPLY}; by hand, in the pod: sysctl -w net.ipv4.conf.{name}.{key}={value}"
+                f"{key} of {name} is {actual}, not {value}: {routed['fix']}; by hand, in the pod: "
+                f"sysctl -w net.ipv4.conf.{name}.{key}={value}"
             )
     return found
 
@@ -154,23 +154,26 @@ def _arp_faults(conf: Path, name: str, settings: Dict[str, str]) -> List[str]:  
 def _route_faults(
     rail: Dict[str, Any],  # noqa: UP006
     address: str,
+    own: Set[Optional[str]],  # noqa: UP006, UP045
     kernel: Kernel,
     tables: Dict[int, str],  # noqa: UP006
+    fix: str,
 ) -> List[str]:  # noqa: UP006
     """Return what is wrong with the ways of packets from a rail's address: within its subnet, and beyond it.
 
-    `tables` has the rail of each routing table that was seen.
+    `own` are the addresses of all rails; `tables` has the rail of each routing table that was seen.
     """
     name, subnet = rail["interface"], ipaddress.ip_network(rail["subnet"])
-    # Of two addresses one is not this pod's: to its own the kernel sends by `lo`.
-    near = rail["gateway"] or next(str(subnet[index]) for index in (1, 2) if str(subnet[index]) != address)
-    for target in [near, rail["beyond"]] if rail["beyond"] else [near]:
+    fix += (
+        f"; by hand, in the pod: ip rule add from {address} table TABLE; ip route add {subnet} dev {name} table TABLE"
+    )
+    if rail["gateway"]:
+        fix += f"; ip route add default via {rail['gateway']} dev {name} table TABLE"
+    # To addresses of this pod the kernel sends by `lo`, so another one of the subnet is asked for; a /32 has none.
+    others = [str(subnet[index]) for index in (*range(1, len(own) + 2), 0) if index < subnet.num_addresses]
+    near = rail["gateway"] or next((other for other in others if other not in own), "")
+    for target in filter(None, [near, rail["beyond"]]):
         found = kernel.route(address, target)
-        by_hand = (
-            f"ip rule add from {address} table TABLE; ip route add {subnet} dev {name} src {address} table TABLE"
-            + (f"; ip route add default via {rail['gateway']} dev {name} table TABLE" if rail["gateway"] else "")
-        )
-        fix = f"add the plug-in sbr to its NetworkAttachmentDefinition: {APPLY}; by hand, in the pod: {by_hand}"
         if found is None:
             return [f"there is no route from {address} ({name}) to {target}: {fix}"]
         interface, table = found

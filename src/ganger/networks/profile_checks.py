@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, SRIOV
 from ganger.model.network_profile import NetworkProfile, Rail
-from ganger.networks.attachments import ARP_SYSCTLS, RESOURCE_ANNOTATION
+from ganger.networks.attachments import APPLY_NETWORKS, ARP_SYSCTLS, RESOURCE_ANNOTATION
 from ganger.networks.findings import UNREADABLE, Finding
 from ganger.networks.variables import GID_CHOICE, gid_index_variables
 
-APPLY_NETWORKS: Final = "ganger net render FILE --networks | kubectl apply -f -"
 _ATTACHMENT, _POLICY, _NODE = "NetworkAttachmentDefinition", "SriovNetworkNodePolicy", "Node"
 
 Object = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, TCP
 from ganger.model.network_profile import NETWORKS_ANNOTATION, NetworkProfile, Rail
-from ganger.networks.attachments import ARP_SYSCTLS
+from ganger.networks.attachments import APPLY_NETWORKS, ARP_SYSCTLS
 from ganger.networks.dranet import claim_spec, template_name
 from ganger.networks.variables import variables
 
@@ -143,8 +143,18 @@ def _expected(profile: NetworkProfile) -> Object:
         "rails": of_rail,
         "rdma_devices": len(profile.rails) if rdma else 0,
         "locked_memory": rdma,
-        "routed": dict(ARP_SYSCTLS) if is_routed else {},
+        "routed": _routed(profile) if is_routed else {},
     }
+
+
+def _routed(profile: NetworkProfile) -> Object:
+    """Return the settings by which several rails keep to themselves, and who sets them up."""
+    if profile.attach == DRA:
+        # The driver has no setting for rp_filter: with a rule for each rail the way back is the right one.
+        sysctls = {key: value for key, value in ARP_SYSCTLS.items() if key != "rp_filter"}
+        return {"sysctls": sysctls, "fix": "see the configuration of its ResourceClaim, and the log of the DRA driver"}
+    fix = f"add the plug-ins tuning and sbr to its NetworkAttachmentDefinition: {APPLY_NETWORKS}"
+    return {"sysctls": dict(ARP_SYSCTLS), "fix": fix}
 
 
 def _beyond(profile: NetworkProfile, rail: Rail) -> str:
@@ -152,4 +162,5 @@ def _beyond(profile: NetworkProfile, rail: Rail) -> str:
     if profile.address_range is None or rail.subnet is None:
         return ""
     around, subnet = ip_network(profile.address_range), ip_network(rail.subnet)
-    return next((str(around[index]) for index in (-2, 1) if around[index] not in subnet), "")
+    ends = [around[index] for index in (-2, 1)] if around.num_addresses > 1 else []
+    return next((str(address) for address in ends if address not in subnet), "")

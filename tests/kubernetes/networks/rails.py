@@ -70,7 +70,9 @@ def attach(host: str, pod: str, index: int, profile: NetworkProfile, *, chained:
         config = json.loads(definition["spec"]["config"])
         assert rail.subnet is not None
         network, _, length = rail.subnet.partition("/")
-        number = index if len({each.subnet for each in profile.rails}) > 1 else 10 * index + profile.rails.index(rail)
+        number = (
+            index if len({each.subnet for each in profile.rails}) > 1 else 4 * index + profile.rails.index(rail) - 3
+        )
         address = f"{network.rpartition('.')[0]}.{number}"
         addresses.append(address)
         previous: dict[str, Any] | None = None

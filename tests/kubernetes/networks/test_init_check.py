@@ -4,6 +4,7 @@ import json
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ ROUTED: dict[str, Any] = {
     ],
     "rdma_devices": 0,
     "locked_memory": False,
-    "routed": ARP_SYSCTLS,
+    "routed": {"sysctls": ARP_SYSCTLS, "fix": "add the plug-ins tuning and sbr"},
 }
 
 
@@ -78,13 +79,13 @@ def test_rails_with_a_table_each_lack_nothing(tmp_path: Path) -> None:
         (
             {("10.1.0.5", "10.1.0.1"): ("net1", 100)},
             (
-                "packets from 10.1.0.5 (net2) to 10.1.0.1 leave by net1: add the plug-in sbr",
+                "packets from 10.1.0.5 (net2) to 10.1.0.1 leave by net1: add the plug-ins tuning and sbr",
                 "ip rule add from 10.1.0.5",
             ),
         ),
         (
             {("10.1.0.5", "10.1.0.1"): ("net2", 254)},
-            ("net2 has no routing table of its own", "src 10.1.0.5 table TABLE"),
+            ("net2 has no routing table of its own", "10.1.0.0/24 dev net2 table TABLE"),
         ),
         ({("10.1.0.5", "10.255.255.254"): ("eth0", 254)}, ("to 10.255.255.254 leave by eth0", "via 10.1.0.1 dev net2")),
         ({("10.1.0.5", "10.255.255.254"): None}, ("there is no route from 10.1.0.5 (net2) to 10.255.255.254",)),
@@ -106,7 +107,7 @@ def test_each_wrong_way_of_a_rail_is_one_sentence_with_its_repair(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"arp_ignore": "0"}, "arp_ignore of net2 is 0, not 1: add the plug-in tuning"),
+        ({"arp_ignore": "0"}, "arp_ignore of net2 is 0, not 1: add the plug-ins tuning"),
         ({"arp_announce": "0"}, "by hand, in the pod: sysctl -w net.ipv4.conf.net2.arp_announce=2"),
         ({"rp_filter": "1"}, "rp_filter of net2 is 1, not 2"),
         ({"rp_filter": "0"}, ""),
@@ -145,7 +146,13 @@ def test_the_kernel_of_this_machine_knows_its_ways() -> None:
 
 @pytest.mark.parametrize(
     ("name", "routed", "beyond"),
-    [("roce-sriov", True, "10.255.255.254"), ("macvlan", True, ""), ("infiniband", False, ""), ("tcp", False, "")],
+    [
+        ("roce-sriov", True, "10.255.255.254"),
+        ("dranet", True, "10.255.255.254"),
+        ("macvlan", True, ""),
+        ("infiniband", False, ""),
+        ("tcp", False, ""),
+    ],
 )
 def test_routes_are_expected_of_several_rails_of_ethernet(name: str, routed: bool, beyond: str) -> None:
     expected = render(profile_of(name), PodFacts()).expected
@@ -202,3 +209,34 @@ def test_its_source_runs_by_itself_and_prints_what_is_missing() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert ran.stderr == "network: there is no interface net1: see the events of the pod and the log of Multus\n"
+
+
+@pytest.mark.parametrize(("subnet", "asked"), [("10.1.0.4/31", "10.1.0.4"), ("10.1.0.5/32", "")])
+def test_a_subnet_of_one_or_two_addresses_has_another_one_or_none(subnet: str, asked: str, tmp_path: Path) -> None:
+    kernel = FakeKernel()
+    kernel.ways = {("10.0.0.5", "10.0.0.1"): ("net1", 100), ("10.1.0.5", asked): ("net2", 101)}
+    first, second = (rail | {"beyond": ""} for rail in ROUTED["rails"])
+    rails = [first, second | {"subnet": subnet, "gateway": ""}]
+    assert faults(ROUTED | {"rails": rails}, rails_of_pod(tmp_path), kernel) == []
+
+
+def test_the_way_within_a_subnet_is_that_to_an_address_of_no_rail_of_the_pod(tmp_path: Path) -> None:
+    """IPAM gives the rails of one subnet addresses in sequence: to each other they are local."""
+    kernel = FakeKernel()
+    kernel.addresses = {"net1": "10.0.0.1", "net2": "10.0.0.2"}
+    kernel.ways = {(f"10.0.0.{index + 1}", "10.0.0.3"): (f"net{index + 1}", 100 + index) for index in range(2)}
+    rails = [rail | {"subnet": "10.0.0.0/24", "gateway": "", "beyond": ""} for rail in ROUTED["rails"]]
+    assert faults(ROUTED | {"rails": rails}, rails_of_pod(tmp_path), kernel) == []
+
+
+def test_a_claim_is_repaired_at_its_driver_and_sets_no_rp_filter() -> None:
+    routed = render(profile_of("dranet"), PodFacts()).expected["routed"]
+    assert "log of the DRA driver" in routed["fix"]
+    assert set(routed["sysctls"]) == {"arp_ignore", "arp_announce"}
+
+
+def test_a_range_of_one_address_has_nothing_beyond() -> None:
+    profile = profile_of("roce-sriov")
+    one = replace(profile.rails[0], subnet="10.0.0.1/32", gateway="10.0.0.1")
+    narrow = replace(profile, address_range="10.0.0.1/32", rails=(one,))
+    assert render(narrow, PodFacts()).expected["rails"][0]["beyond"] == ""
