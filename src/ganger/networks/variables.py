@@ -67,7 +67,7 @@ def replaced(profile_variables: Mapping[str, str], spec: JobSpec) -> list[Replac
     """
     found = []
     items = spec.pod.container.get("env", ()) if spec.pod is not None else ()
-    in_container = {item["name"]: item.get("value") for item in items}
+    in_container = {item.get("name"): item.get("value") for item in items}
     for name, value in profile_variables.items():
         if name in spec.secrets:
             found.append(ReplacedVariable(name, value, None, "secrets"))

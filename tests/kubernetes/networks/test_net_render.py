@@ -84,6 +84,7 @@ def test_a_role_with_a_value_of_its_own_is_named_and_others_keep_that_of_the_pro
             ("no network profile in force is of a fabric roce, which job.yaml asks for: tcp (tcp)",),
         ),
         (("job.yaml", "--profile", ROCE), "runs: a", ("job.yaml:1:1: runs is not a valid key",)),
+        (("missing.yaml", "--profile", ROCE), JOB, ("missing.yaml cannot be read: No such file",)),
         (("job.yaml", "--profile", "missing.yaml"), JOB, ("missing.yaml cannot be read: No such file",)),
         (("job.yaml", "--profile", ROCE, "--gpus", "4"), JOB, ("--gpus is of a NetworkProfile",)),
         (("job.yaml", "--profile", ROCE, "--networks"), JOB, ("--networks is of a NetworkProfile",)),
@@ -142,8 +143,10 @@ def test_a_job_of_the_cluster_is_shown_with_its_profiles_in_force(system: Served
     (tmp_path / "job.yaml").write_text("name: told\nrun: sleep 9\nresources: {gpu: 8}\nplacement: {network: roce}\n")
     submitted = system.ganger("submit", "-f", str(tmp_path / "job.yaml"), "--env", "NCCL_IB_TC=96")
     assert submitted.returncode == 0, submitted
-    shown = system.ganger("net", "render", submitted.stdout.strip())
+    name = submitted.stdout.strip()
+    shown = system.ganger("net", "render", name)
     assert shown.returncode == 0, shown
+    assert f"# pods of {name}" in shown.stdout
     assert "# network profile roce-sriov: fabric roce, on nodes with fabric=roce" in shown.stdout
     assert "# NCCL_IB_TC: env sets 96 in place of the profile's 106" in shown.stdout
     wrong = system.ganger("net", "render", "nosuch")

@@ -7,6 +7,7 @@ of a host's files. Only `render` of a job of a server, or with the profiles of a
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,7 +77,7 @@ def render_command(
     the profile, a comment says so.
     """
     try:
-        is_file = job == "-" or Path(job).exists()
+        is_file = job == "-" or job.endswith((".yaml", ".yml", ".json")) or Path(job).exists()
     except OSError:  # as a path it is too long
         is_file = False
     text = _read(job, MAX_PROFILE_BYTES) if is_file else None
@@ -146,13 +147,9 @@ def _render_job(
     from ganger.networks.pod_network import pod_documents, pod_fragment
     from ganger.networks.variables import gid_index_warnings
 
-    target = click.get_current_context().find_root().obj or {}
-    context = target.get("context")
-    if profile_path is None and context is None:
-        problem = "network profiles are objects of a cluster, and no context is given"
-        raise Problem(problem, f"ganger --context NAME net render {job}, or: ganger net render {job} --profile FILE")
     if text is None:
-        spec = msgspec.convert(connect().job(job)["spec"], JobSpec)
+        record = connect().job(job)
+        spec = replace(msgspec.convert(record["spec"], JobSpec), name=record["row"]["id"].partition(".")[0])
     else:
         from ganger.spec import parse_spec
 
@@ -160,6 +157,11 @@ def _render_job(
             spec = parse_spec(text, job)
         except RequestError as error:
             raise Problem(error.detail, error.next) from None
+    target = click.get_current_context().find_root().obj or {}
+    context = target.get("context")
+    if profile_path is None and context is None:
+        problem = "network profiles are objects of a cluster, and no context is given"
+        raise Problem(problem, f"ganger --context NAME net render {job}, or: ganger net render {job} --profile FILE")
     if not spec.placement.network:
         what = f"{job} asks for no network: its pods have the cluster's own, and no rails"
         raise Problem(what, "write placement: {network: roce}, or ib, rdma, tcp, into its file")
