@@ -51,7 +51,8 @@ def with_rail_devices(spec: JobSpec, profiles: Sequence[NetworkProfile]) -> JobS
     Of several profiles that may be the job's, as its nodes decide, only what all of them ask for is counted; nothing,
     if it may run on a fabric without one. Processes of roles may share a pod, which gets each rail once, and each of
     them counts as if it were alone, but not where what they need is theirs in any case: on nodes that no other job
-    uses, and of whole cards, which only whole nodes have.
+    uses, and of whole cards, which only whole nodes have. Raise RequestError (bad_claim) if the job asks for GPUs, and
+    a profile gives it some with its rails.
     """
     candidates = _candidates(spec.placement.network, profiles)
     for profile in candidates:

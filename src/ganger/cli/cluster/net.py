@@ -157,9 +157,7 @@ def _render_job(
             spec = parse_spec(text, job)
         except RequestError as error:
             raise Problem(error.detail, error.next) from None
-    target = click.get_current_context().find_root().obj or {}
-    context = target.get("context")
-    if profile_path is None and context is None:
+    if profile_path is None and (click.get_current_context().find_root().obj or {}).get("context") is None:
         problem = "network profiles are objects of a cluster, and no context is given"
         raise Problem(problem, f"ganger --context NAME net render {job}, or: ganger net render {job} --profile FILE")
     if not spec.placement.network:
@@ -266,8 +264,8 @@ def _cluster_profiles() -> "tuple[list[NetworkProfile], list[str]]":
 def check_command(path: str, root: str | None, objects_path: str | None, output: str) -> int:
     """Check a network profile and this node, or the objects of a cluster. Exit code 1 means that something is wrong.
 
-    Of the node it reads /sys and /proc, and asks `mlnx_qos` or `dcb` for flow control and `bridge` for VLANs; of a
-    copied tree their output is read from pfc/INTERFACE and vlan/INTERFACE. It changes nothing.
+    Of the node it reads /sys and /proc, and asks `mlnx_qos` or `dcb` for flow control; of a copied tree their output
+    is read from pfc/INTERFACE. It changes nothing.
 
     \b
       kubectl get net-attach-def,nodes,sriovnetworknodepolicies -A -o json | ganger net check FILE --objects -
@@ -276,7 +274,8 @@ def check_command(path: str, root: str | None, objects_path: str | None, output:
     from ganger.networks.host_tree import HostTree
     from ganger.networks.profile_checks import check
 
-    _refuse_context("check")
+    if (click.get_current_context().find_root().obj or {}).get("context") is not None:
+        raise Problem("net check takes no --context: it reads files", f"ganger net check {path}")
     profile = _profile(path)
     objects = _objects(objects_path) if objects_path is not None else ()
     try:
@@ -286,12 +285,6 @@ def check_command(path: str, root: str | None, objects_path: str | None, output:
     if root is not None or objects_path is None:
         found += check_host(profile, HostTree(Path(root or LIVE)))
     return _show_findings(found, output)
-
-
-def _refuse_context(command: str) -> None:
-    """Raise a Problem if the user named a cluster, which a check does not ask."""
-    if (click.get_current_context().find_root().obj or {}).get("context") is not None:
-        raise Problem(f"net {command} takes no --context: it reads files", f"ganger net {command} FILE")
 
 
 def _profile(path: str) -> "NetworkProfile":

@@ -204,7 +204,7 @@ class DeviceClaims:
         """Return the demand of each part of a job, and then of rails. Raises DeviceRequestError."""
         kinds = [kind_of(self._specs(source.namespace, part), source.indices) for part in source.parts]
         if rails := self.rails(source.networks):
-            kinds.append(kind_of([self._rail_spec(source.namespace, rail) for rail in rails]))
+            kinds.append(kind_of([rail.spec or self._template_spec(source.namespace, rail.template) for rail in rails]))
         return demands_of(kinds)
 
     def _count(self, source: Source, demands: Iterable[KindDemand]) -> None:
@@ -260,9 +260,6 @@ class DeviceClaims:
         if template is None:
             raise DeviceRequestError(f"there is no ResourceClaimTemplate {name}; create it")
         return template.spec.spec
-
-    def _rail_spec(self, namespace: str, rail: RailClaim) -> ClaimSpec:
-        return rail.spec if rail.spec is not None else self._template_spec(namespace, rail.template)
 
     # -- allocation ----------------------------------------------------------------------------------------------------
 
