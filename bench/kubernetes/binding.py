@@ -22,7 +22,7 @@ from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootst
 from ganger.backends.kubernetes.repair.hook_jobs import HookJobs
 from ganger.controller.durable.event_archive import Begin, continued
 from ganger.controller.jobs.ended_jobs import load_ended
-from ganger.controller.jobs.job_events import JobEvents
+from ganger.controller.jobs.job_events import JobEvents, variables_notice
 from ganger.controller.object_log import ObjectLog, ObjectSink
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import QueueStatusReporter
@@ -188,6 +188,9 @@ async def controller(
         notices = events.record if writes_events else lambda *_: None
         sink = ObjectSink(write_status, observed, on_written, notices, backend.write_mark)
         log = ObjectLog(folder / "ganger.db", image, sink, load_ended(backend.jobs))
+        backend.attempt_pods.variables_watcher = lambda start, changes: notices(
+            [variables_notice(start, changes)], clock.now_ms()
+        )
         loop = _WakingLoop(log, backend, order, clock, "0")
         loop.open()
         tasks = [following, event_loop.create_task(_run_cycles(loop, clock)), event_loop.create_task(events.run())]

@@ -67,7 +67,6 @@ ARGUMENTS = {
     "secret set": "KEY",
     "secret delete": "KEY",
     "net check": "net.yaml",
-    "net doctor": "net.yaml",
     "net render": "net.yaml",
     "node": "",
     "node ls": "",

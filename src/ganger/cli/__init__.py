@@ -144,9 +144,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 """Section -> command -> (module of this package, first sentence of its help)."""
 
 WITHOUT_CONTEXT: Final = {
-    **dict.fromkeys(
-        ("init", "explain-spec", "completion", "login", "logout", "net"), "it needs no server and no cluster"
-    ),
+    **dict.fromkeys(("init", "explain-spec", "completion", "login", "logout"), "it needs no server and no cluster"),
     **dict.fromkeys(("install", "controller"), "it takes the context as kubectl does, or from its own --context"),
     "replay": "it reads the event log of this machine's server",
     "sim": "it replays a trace, or the event log of a server, and a controller keeps no log",

@@ -40,7 +40,7 @@ from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.git_pods import GitPods
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
-from ganger.controller.jobs.job_events import JobEvents
+from ganger.controller.jobs.job_events import JobEvents, variables_notice
 from ganger.controller.listener_certificate import launcher_endpoint
 from ganger.controller.object_log import ObjectLog, ObjectSink
 from ganger.controller.object_service import ObjectService, ServedStore
@@ -216,6 +216,9 @@ class Controller(Server):
             backend.hooks = hooks
             await enter(_running(hooks.run()))
             loop = await enter(self._core(log, backend, image.at_ms))
+            backend.attempt_pods.variables_watcher = lambda start, changes: events.record(
+                [variables_notice(start, changes)], loop.now_ms()
+            )
             archives = CodeArchives(api, self._options.namespace, backend, may_act)
             in_objects = code_in_store.restore(_code_of(restored.image))
             archives.restore(in_objects, {key_of(name).namespace for name in restored.unreadable})

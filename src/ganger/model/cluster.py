@@ -16,6 +16,8 @@ ATTACHMENTS: Final = (SRIOV, HOST_DEVICE, MACVLAN, DRA, CLUSTER)
 LINK_SCORES: Final = {"SYS": 10, "NODE": 20, "PHB": 30, "PXB": 40, "PIX": 50}
 """Scores of links through PCIe by the words of `nvidia-smi topo -m`: between NUMA nodes, within one, through a host
 bridge, through several switches, through one switch."""
+GDR_LEVELS: Final = ("PIX", "PXB", "PHB", "SYS")
+"""Ways between a GPU and a network card, nearest first, as NCCL_NET_GDR_LEVEL takes them."""
 NVLINK_SCORE: Final = 100
 """Score of each NVLink between two devices. Both scales are those of NVIDIA's device plugin, and of HAMi."""
 

@@ -14,6 +14,7 @@ from ganger.model.network_profile import NetworkProfile, Rail
 
 CNI_VERSION: Final = "1.0.0"
 RESOURCE_ANNOTATION: Final = "k8s.v1.cni.cncf.io/resourceName"
+APPLY_NETWORKS: Final = "ganger net render FILE --networks | kubectl apply -f -"
 ARP_SYSCTLS: Final = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "2"}
 """An interface answers for its own addresses, asks from them, and accepts packets by any route back."""
 
@@ -50,6 +51,8 @@ def _plugins(profile: NetworkProfile, rail: Rail) -> Iterator[Object]:
         main |= {"mtu": profile.mtu} if profile.mtu is not None else {}
     if profile.attach == HOST_DEVICE and rail.resource is None:
         main |= {"device": rail.host_interface}
+    if profile.attach == SRIOV and rail.vlan is not None:
+        main["vlan"] = rail.vlan
     if rail.subnet is not None:
         main["ipam"] = {"type": "whereabouts", "range": rail.subnet}
         if rail.gateway is not None:

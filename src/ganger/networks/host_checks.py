@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator
 from ipaddress import ip_network
+from typing import Final
 
 from ganger.model.cluster import HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV
 from ganger.model.network_profile import NetworkProfile, Rail
 from ganger.networks.findings import UNREADABLE, Finding
-from ganger.networks.host_tree import HostTree
-from ganger.networks.render import traffic_class
+from ganger.networks.host_tree import CONTAINER_RUNTIMES, PCI, HostTree
+from ganger.networks.variables import traffic_class
+
+NVIDIA_VENDOR: Final = "0x10de"
+DMA_BUF_KERNEL: Final = (5, 12)
+"""The first kernel whose RDMA subsystem registers the memory of GPUs by DMA-BUF, for drivers with open modules."""
 
 
 def check_host(profile: NetworkProfile, host: HostTree) -> list[Finding]:
@@ -21,9 +26,13 @@ def check_host(profile: NetworkProfile, host: HostTree) -> list[Finding]:
             found += _interface(profile, rail, rail.host_interface, host)
         if rail.hca is not None and profile.fabric in (IB, ROCE):
             found += _device(profile, rail, rail.hca, host)
+    found += _rail_mtus(profile, host)
     found += _gid_indices(profile, host)
-    if profile.attach in (SRIOV, HOST_DEVICE) and profile.fabric in (IB, ROCE):
-        found += _namespaces(host)
+    if profile.fabric in (IB, ROCE):
+        found += _peer_to_peer(profile, host)
+        found += _locked_memory(host)
+        if profile.attach in (SRIOV, HOST_DEVICE):
+            found += _namespaces(host)
     return found
 
 
@@ -66,10 +75,12 @@ def _interface(profile: NetworkProfile, rail: Rail, name: str, host: HostTree) -
             yield Finding("neighbours_cold", what, f"{fix} nud permanent")
     if profile.attach == SRIOV:
         yield from _functions(profile, name, host)
-        for bridge in host.redirecting_bridges(name):
-            what = f"the bridge {bridge} above {name} redirects traffic between devices (ACS)"
-            fix = f"setpci -s {bridge} ECAP_ACS+0x6.w=0000, or: mlxconfig -d {host.card(name)} set ATS_ENABLED=1"
-            yield Finding("acs_redirect", what, fix)
+    elif rail.vlan is not None:  # of a virtual function its own interface is tagged, in the pod
+        number, below = host.vlan(name) or (None, name)
+        if number != rail.vlan:
+            what = f"{name} is {'untagged' if number is None else f'in VLAN {number}'}, rail {rail.name} in {rail.vlan}"
+            fix = f"ip link add link {below} name {below}.{rail.vlan} type vlan id {rail.vlan}, and write it as its "
+            yield Finding("wrong_vlan", what, f"{fix}host_interface")
 
 
 def _lossless(profile: NetworkProfile, name: str, host: HostTree) -> Iterator[Finding]:
@@ -88,17 +99,19 @@ def _lossless(profile: NetworkProfile, name: str, host: HostTree) -> Iterator[Fi
         what = f"{name} has no flow control (PFC) for priority {priority}"
         yield Finding("no_pfc", what, f"mlnx_qos -i {name} --pfc {flags}")
     for role in ("roce_np", "roce_rp"):
+        # The notification point answers marked packets; the reaction point, DCQCN, slows the sender down by answers.
+        code, label = ("no_ecn", "ECN") if role == "roce_np" else ("no_dcqcn", "DCQCN")
         enabled = host.number(*host.net(name, "ecn", role, "enable", str(priority)))
         path = f"/sys/class/net/{name}/ecn/{role}/enable/{priority}"
         if enabled is None:
-            yield Finding(UNREADABLE, f"{name}: its driver has no {path}", f"see its documentation: ECN, {role}")
+            yield Finding(UNREADABLE, f"{name}: its driver has no {path}", f"see its documentation: {label}, {role}")
         elif not enabled:
-            yield Finding("no_ecn", f"{name}: ECN is off for priority {priority} ({role})", f"echo 1 > {path}")
+            yield Finding(code, f"{name}: {label} is off for priority {priority} ({role})", f"echo 1 > {path}")
 
 
 def _functions(profile: NetworkProfile, name: str, host: HostTree) -> Iterator[Finding]:
     made, possible = (host.number(*host.net(name, "device", f"sriov_{key}")) for key in ("numvfs", "totalvfs"))
-    wanted = profile.virtual_functions or max(1, host.gpu_count())
+    wanted = profile.virtual_functions or max(1, len(host.gpus()))
     if possible is None or made is None:
         what = f"{name} has no virtual functions: SR-IOV is off in its firmware or in the BIOS"
         yield Finding(
@@ -167,6 +180,73 @@ def _gid_indices(profile: NetworkProfile, host: HostTree) -> Iterator[Finding]:
         found = ", ".join(f"{hca}: {index}" for hca, index in indices.items())
         fix = "leave NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX unset, and write address_range: NCCL finds the index itself"
         yield Finding("gid_mismatch", f"the index of the RoCE v2 GID differs: {found}", fix)
+
+
+def _rail_mtus(profile: NetworkProfile, host: HostTree) -> Iterator[Finding]:
+    """Yield rails whose MTU differs from that of the first, where the profile does not say what it is."""
+    names = [rail.host_interface for rail in profile.rails if rail.host_interface is not None]
+    found = {name: mtu for name in names if (mtu := host.number(*host.net(name, "mtu"))) is not None}
+    if profile.mtu is None and len(set(found.values())) > 1:
+        what = "the MTU of rails differs: " + ", ".join(f"{name}: {mtu}" for name, mtu in found.items())
+        most = max(found.values())
+        smaller = [name for name, mtu in found.items() if mtu < most]
+        fix = "; ".join(f"ip link set {name} mtu {most}" for name in smaller)
+        yield Finding("mtu_mismatch", what, f"{fix}; and write mtu: {most} into the profile")
+
+
+def _peer_to_peer(profile: NetworkProfile, host: HostTree) -> Iterator[Finding]:
+    """Yield what stands between network cards and the memory of GPUs: access control, the IOMMU, the driver.
+
+    A bridge is reported once, with the first device below it. Without GPUs only bridges of virtual functions matter,
+    whose traffic to each other goes through them.
+    """
+    gpus, cards = host.gpus(), dict[str, str]()
+    for rail in profile.rails:
+        if rail.host_interface is not None and (card := host.card(rail.host_interface)) is not None:
+            cards.setdefault(card, rail.host_interface)
+    devices = {**(cards if gpus or profile.attach == SRIOV else {}), **{address: f"GPU {address}" for address in gpus}}
+    seen = set[str]()
+    for address, name in devices.items():
+        for bridge in host.redirecting_bridges(address):
+            if bridge not in seen:
+                seen.add(bridge)
+                what = f"the bridge {bridge} above {name} redirects traffic between devices (ACS)"
+                fix = f"setpci -s {bridge} ECAP_ACS+0x6.w=0000"
+                ats = f", or: mlxconfig -d {address} set ATS_ENABLED=1" if address in cards else ""
+                yield Finding("acs_redirect", what, fix + ats)
+    if not gpus:
+        return
+    kinds = {address: host.text(PCI, address, "iommu_group/type") for address in devices}
+    translated = [devices[address] for address, kind in kinds.items() if kind not in (None, "identity")]
+    if translated:
+        what = f"the IOMMU translates addresses of {', '.join(translated)}"
+        fix = "add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, update-grub, and restart the node"
+        yield Finding("iommu_translates", what, fix)
+    if all(host.text(PCI, address, "vendor") != NVIDIA_VENDOR for address in gpus):
+        return  # the drivers of others need no further module
+    driver, kernel = host.text("proc/driver/nvidia/version"), host.kernel_version()
+    if host.path("sys/module/nvidia_peermem") is not None:
+        return
+    if driver is None or kernel is None:
+        yield Finding(UNREADABLE, "the driver of NVIDIA is not loaded", "nvidia-smi, then check again")
+    elif "Open Kernel Module" not in driver or kernel < DMA_BUF_KERNEL:
+        what = "neither nvidia-peermem is loaded, nor have driver and kernel DMA-BUF"
+        fix = "modprobe nvidia-peermem, and write its name into /etc/modules-load.d/nvidia-peermem.conf"
+        yield Finding("no_gpudirect", what, f"{fix}; or install the open kernel modules on a kernel from 5.12 on")
+
+
+def _locked_memory(host: HostTree) -> Iterator[Finding]:
+    """Yield container runtimes whose containers may not lock memory without the capability IPC_LOCK."""
+    limits = host.locked_memory_limits()
+    if not limits:
+        what = f"no container runtime runs here, of {', '.join(CONTAINER_RUNTIMES)}"
+        yield Finding(UNREADABLE, what, "ulimit -l, in a container of the node")
+    for runtime, limit in limits.items():
+        if limit != "unlimited":
+            what = f"{runtime} and its containers may lock {limit or '?'} bytes of memory"
+            service = CONTAINER_RUNTIMES[runtime]
+            fix = f"systemctl edit {service}: [Service] LimitMEMLOCK=infinity, then: systemctl restart {service}"
+            yield Finding("memlock_limited", what, fix)
 
 
 def _namespaces(host: HostTree) -> Iterator[Finding]:

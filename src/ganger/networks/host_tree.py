@@ -21,6 +21,12 @@ _REDIRECTS: Final = 0b1100
 """Bits of the control register: requests, and completions, go through the root complex."""
 _ARP_ROW: Final = re.compile(r"\S+\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+\S+\s+\S+\s+(\S+)\s*")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d")
+_VLAN_ROW: Final = re.compile(r"(\S+)\s*\|\s*(\d{1,4})\s*\|\s*(\S+)\s*")
+_MEMLOCK_ROW: Final = re.compile(r"^Max locked memory\s+(\S+)", re.MULTILINE)
+CONTAINER_RUNTIMES: Final = {"containerd": "containerd", "crio": "crio", "dockerd": "docker"}
+"""Name of the service of systemd by that of the process."""
+PCI: Final = "sys/bus/pci/devices"
 _COMPLETE: Final = 2
 """Flag of a neighbour whose hardware address is known."""
 _PFC_ROW: Final = re.compile(r"PFC configuration:.*?enabled\s+([01 \t]+)", re.DOTALL)
@@ -96,22 +102,39 @@ class HostTree:
         rows = (_ARP_ROW.fullmatch(line) for line in (self.text("proc/net/arp") or "").splitlines())
         return sum(row is not None and row[2] == interface and int(row[1], 16) & _COMPLETE > 0 for row in rows)
 
-    def gpu_count(self) -> int:
-        """Return the number of GPUs by the class of their PCI devices."""
-        devices = self.names("sys/bus/pci/devices")
-        classes = (self.text("sys/bus/pci/devices", name, "class") or "" for name in devices)
-        return sum(text.startswith(("0x0302", "0x0380", "0x1200")) for text in classes)
+    def gpus(self) -> list[str]:
+        """Return the PCI addresses of GPUs, by the class of their devices."""
+        devices = self.names(PCI)
+        classes = ((name, self.text(PCI, name, "class") or "") for name in devices)
+        return [name for name, text in classes if text.startswith(("0x0302", "0x0380", "0x1200"))]
 
-    def redirecting_bridges(self, interface: str) -> list[str]:
-        """Return the PCI bridges above a network card that redirect traffic between devices."""
-        device = self.path(*self.net(interface, "device"))
-        if device is None:
-            return []
-        bridges = [
-            path for path in device.parents if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d", path.name)
-        ]
+    def redirecting_bridges(self, address: str) -> list[str]:
+        """Return the PCI bridges above a device that redirect traffic between devices."""
+        device = self.path(PCI, address)
+        bridges = () if device is None else (path for path in device.parents if _PCI_ADDRESS.fullmatch(path.name))
         config = ((path.name, self.data(str(path.relative_to(self.root)), "config")) for path in bridges)
         return [name for name, data in config if data is not None and redirects(data)]
+
+    def vlan(self, interface: str) -> tuple[int, str] | None:
+        """Return the number of the VLAN that an interface is in, and the interface below it; None: it is untagged."""
+        for line in (self.text("proc/net/vlan/config") or "").splitlines():
+            if (row := _VLAN_ROW.fullmatch(line)) and row[1] == interface:
+                return int(row[2]), row[3]
+        return None
+
+    def locked_memory_limits(self) -> dict[str, str]:
+        """Return the limit of locked memory of each container runtime that runs, by its name."""
+        limits = {}
+        for process in self.names("proc"):
+            if process.isdecimal() and (name := self.text("proc", process, "comm")) in CONTAINER_RUNTIMES:
+                row = _MEMLOCK_ROW.search(self.text("proc", process, "limits") or "")
+                limits[name] = row[1] if row else ""
+        return limits
+
+    def kernel_version(self) -> tuple[int, int] | None:
+        """Return the two first numbers of the kernel's version."""
+        row = re.match(r"(\d{1,4})\.(\d{1,4})", self.text("proc/sys/kernel/osrelease") or "")
+        return (int(row[1]), int(row[2])) if row else None
 
     def lossless_priorities(self, interface: str) -> frozenset[int] | None:
         """Return the priorities with flow control; None if that is not known.

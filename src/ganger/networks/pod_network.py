@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from ganger.networks.dranet import template
 from ganger.networks.render import PodNetwork
 
 CHECK: Final = "network-check"
@@ -13,6 +14,12 @@ CHECK: Final = "network-check"
 CHECK_RESOURCES: Final = {"cpu": "10m", "memory": "64Mi"}
 
 Object = dict[str, Any]
+
+
+def pod_documents(network: PodNetwork) -> list[Object]:
+    """Return the manifests of a pod's network: the claim templates that ganger writes, then what the pod needs."""
+    templates = [template(name, spec, {}) for name, spec in network.templates.items()]
+    return [*templates, pod_fragment(network)]
 
 
 def pod_fragment(network: PodNetwork) -> Object:

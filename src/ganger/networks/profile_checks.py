@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, SRIOV
 from ganger.model.network_profile import NetworkProfile, Rail
-from ganger.networks.attachments import ARP_SYSCTLS, RESOURCE_ANNOTATION
+from ganger.networks.attachments import APPLY_NETWORKS, ARP_SYSCTLS, RESOURCE_ANNOTATION
 from ganger.networks.findings import UNREADABLE, Finding
+from ganger.networks.variables import GID_CHOICE, gid_index_variables
 
-APPLY_NETWORKS: Final = "ganger net render FILE --networks | kubectl apply -f -"
 _ATTACHMENT, _POLICY, _NODE = "NetworkAttachmentDefinition", "SriovNetworkNodePolicy", "Node"
 
 Object = Mapping[str, Any]
@@ -21,6 +21,11 @@ def check(profile: NetworkProfile, objects: Iterable[Object] = ()) -> list[Findi
     for item in objects:
         by_kind.setdefault(str(item.get("kind")), []).append(item)
     found = list(_pools(profile))
+    if profile.attach == SRIOV and profile.env.get("NCCL_IB_MERGE_VFS", "0") != "0":
+        found.append(Finding("vfs_merged", "env of the profile sets NCCL_IB_MERGE_VFS", "leave it out of env"))
+    if fixed := gid_index_variables(profile.env):
+        what = f"env of the profile sets {fixed}"
+        found.append(Finding("fixed_gid_index", what, f"leave it out of env; {GID_CHOICE}"))
     if _ATTACHMENT in by_kind:
         found += check_attachments(profile, {_ref(item): item for item in by_kind[_ATTACHMENT]})
     if _POLICY in by_kind:
@@ -74,12 +79,16 @@ def _attachment(profile: NetworkProfile, rail: Rail, attachment: Object) -> Iter
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         yield Finding(UNREADABLE, f"{rail.network}: spec.config is no configuration of CNI plug-ins", APPLY_NETWORKS)
         return
+    tag = plugins.get("sriov", {}).get("vlan") or None
+    if profile.attach == SRIOV and tag != rail.vlan:
+        what = f"{rail.network} sets the VLAN {tag or 'none'}, rail {rail.name} has {rail.vlan or 'none'}"
+        yield Finding("wrong_vlan", what, APPLY_NETWORKS)
     sysctls = {name.rpartition(".")[2]: value for name, value in set_values}
     lacks = [f"tuning with {name}={value}" for name, value in ARP_SYSCTLS.items() if sysctls.get(name) != value]
     lacks += [] if "sbr" in plugins else ["sbr"]
     if profile.fabric != IB and len(profile.rails) > 1 and lacks:
         yield Finding("chain_incomplete", f"{rail.network} has no {', '.join(lacks)}", APPLY_NETWORKS)
-    mtus = {plugin["mtu"] for plugin in plugins.values() if "mtu" in plugin}
+    mtus = {plugin["mtu"] for plugin in plugins.values() if isinstance(plugin.get("mtu"), int)}
     if profile.mtu is not None and mtus - {profile.mtu}:
         what = f"{rail.network} sets the MTU {', '.join(map(str, sorted(mtus)))}, the profile {profile.mtu}"
         yield Finding("mtu_mismatch", what, APPLY_NETWORKS)
@@ -133,5 +142,5 @@ def _nodes(profile: NetworkProfile, nodes: Iterable[Object]) -> Iterator[Finding
         ]
         if without:
             what = f"{len(without)} of {len(selected)} nodes do not offer {resource}: {', '.join(without[:5])}"
-            fix = f"see the log of the device plugin on {without[0]}, and: ganger net doctor FILE, there"
+            fix = f"see the log of the device plugin on {without[0]}, and: ganger net check FILE, there"
             yield Finding("no_resource", what, fix)

@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from ganger.errors import RequestError
-from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV
+from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV, TCP
 from ganger.model.network_profile import NetworkProfile, Rail
 from ganger.spec.schema import build
 from ganger.spec.spec_document import Document, SpecProblem, quote, read_mapping
@@ -44,6 +44,7 @@ def _profile(source: Document) -> NetworkProfile:
     data = source.data
     if not isinstance(data, dict) or data.get("kind") != KIND or not isinstance(data.get("spec"), dict):
         found = quote(data.get("kind")) if isinstance(data, dict) else quote(data)
+        found = "one without spec" if isinstance(data, dict) and data.get("kind") == KIND else found
         message = f"a network profile is an object with kind: {KIND}, metadata.name and spec, not {found}"
         raise source.error_for([SpecProblem((), message)])
     metadata = data.get("metadata")
@@ -69,9 +70,7 @@ def _contradictions(profile: NetworkProfile) -> Iterator[SpecProblem]:
         yield SpecProblem(("attach",), f"attach: {profile.attach} is for Ethernet: write sriov or hostdev")
     if profile.fabric == ROCE and profile.attach == CLUSTER:
         yield SpecProblem(("attach",), "attach: cluster has no RDMA: write sriov, hostdev or macvlan, or fabric: tcp")
-    for key, fabric in (("dscp", ROCE), ("service_level", IB)):
-        if getattr(profile, key) is not None and profile.fabric != fabric:
-            yield SpecProblem((key,), f"{key}: it applies to fabric: {fabric} only: leave it out")
+    yield from _inapplicable(profile)
     for key in ("name", "interface"):
         counts = Counter(getattr(rail, key) for rail in profile.rails)
         for index, rail in enumerate(profile.rails):
@@ -83,15 +82,38 @@ def _contradictions(profile: NetworkProfile) -> Iterator[SpecProblem]:
             yield SpecProblem(("rails", index, key), f"rails[{index}].{key}{message}")
 
 
+def _inapplicable(profile: NetworkProfile) -> Iterator[SpecProblem]:
+    """Yield keys that would change nothing with this fabric and attachment."""
+    for key, fabric in (("dscp", ROCE), ("service_level", IB)):
+        if getattr(profile, key) is not None and profile.fabric != fabric:
+            yield SpecProblem((key,), f"{key}: it applies to fabric: {fabric} only: leave it out")
+    for key in ("queue_pairs", "gdr_level", "port_failover") if profile.fabric == TCP else ():
+        if getattr(profile, key):
+            yield SpecProblem((key,), f"{key}: it applies to RDMA, and fabric: tcp has none: leave it out")
+    if profile.gpu_class is not None and profile.attach != DRA:
+        yield SpecProblem(
+            ("gpu_class",), f"gpu_class: it applies to attach: dra, not to {profile.attach}: leave it out"
+        )
+
+
 def _rail_contradictions(profile: NetworkProfile, rail: Rail) -> Iterator[tuple[str, str]]:
     """Yield the key of a rail and what is wrong with it."""
     needed = {SRIOV: ("network", "resource"), HOST_DEVICE: ("network", "resource"), MACVLAN: ("network",)}
-    needed[DRA] = ("claim",)
     for key in needed.get(profile.attach, ()):
         if getattr(rail, key) is None:
             yield key, f" is missing: attach: {profile.attach} needs it"
+    if profile.attach == DRA and rail.claim is None and rail.host_interface is None and rail.hca is None:
+        yield "claim", " is missing: write it, or host_interface or hca, by which ganger writes the claim"
+    if rail.claim is not None and (rail.neighbours or profile.gpu_class is not None):
+        key = "neighbours" if rail.neighbours else "gpu_class"
+        yield "claim", f": the template {rail.claim} says what it claims, and {key} would change nothing: leave one out"
+    if rail.neighbours and profile.attach != DRA:
+        yield "neighbours", f": it applies to attach: dra, not to {profile.attach}: leave it out"
     if profile.attach == MACVLAN and profile.fabric == ROCE and rail.resource is None:
         yield "resource", " is missing: write the resource of the shared RDMA devices, for instance rdma/hca_shared"
+    if rail.vlan is not None and (profile.fabric == IB or profile.attach in (HOST_DEVICE, DRA)):
+        what = "InfiniBand has partitions" if profile.fabric == IB else f"attach: {profile.attach} tags no packets"
+        yield "vlan", f": {what}: leave it out, and set it on the switch"
     if rail.interface == profile.bootstrap_interface:
         yield "interface", f": {rail.interface} is the cluster's own interface: write another, for instance net1"
     if rail.subnet is None:

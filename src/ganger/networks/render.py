@@ -1,31 +1,24 @@
 """Additions to a pod that uses a fabric, from its network profile: a pure function.
 
-The GID index of RoCE is never set: it differs between hosts, and between pods of one host, and NCCL finds the address
-in `NCCL_IB_ADDR_RANGE` by itself. Variables of a job take precedence over those set here.
+Variables of a job take precedence over those of its profile.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import Any, Final
 
-from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV, TCP
-from ganger.model.network_profile import NETWORKS_ANNOTATION, NetworkProfile
+from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, TCP
+from ganger.model.network_profile import NETWORKS_ANNOTATION, NetworkProfile, Rail
+from ganger.networks.attachments import APPLY_NETWORKS, ARP_SYSCTLS
+from ganger.networks.dranet import claim_spec, template_name
+from ganger.networks.variables import variables
 
 TOPOLOGY_VOLUME: Final = "network-topology"
 TOPOLOGY_FOLDER: Final = "/ganger/network"
 TOPOLOGY_KEY: Final = "topology.xml"
 IPC_LOCK: Final = "IPC_LOCK"
 """Capability to register memory with a network card beyond the limit of locked memory."""
-ECN_CAPABLE: Final = 2
-"""The two bits below the DSCP: the switches may mark packets instead of dropping them."""
-_GPU_TRANSPORTS: Final = {
-    "nvidia.com/gpu": ("cuda_copy", "cuda_ipc"),
-    "amd.com/gpu": ("rocm_copy", "rocm_ipc"),
-}
-"""UCX transports for the memory of GPUs, by their resource."""
-
 Object = dict[str, Any]
 
 
@@ -38,12 +31,14 @@ class PodFacts:
         node_gpus: GPUs of the node.
         gpu_resource: resource of the node's GPUs; empty if it has none.
         exclusive: no other pod with GPUs is on the node.
+        job: name of its GangJob, by which its claim templates are named.
     """
 
     gpus: int = 0
     node_gpus: int = 0
     gpu_resource: str = ""
     exclusive: bool = False
+    job: str = "JOB"
 
     @property
     def has_node(self) -> bool:
@@ -59,6 +54,7 @@ class PodNetwork:
         annotations: annotations of the pod.
         resources: extended resources of the container, as requests and limits.
         claims: ResourceClaimTemplates of the pod by name of the claim.
+        templates: specs of those that ganger writes, by name of the template.
         env: variables of the container.
         capabilities: capabilities of the container.
         volumes: volumes of the pod, and where the container mounts each.
@@ -68,6 +64,7 @@ class PodNetwork:
     annotations: dict[str, str] = field(default_factory=dict)
     resources: dict[str, int] = field(default_factory=dict)
     claims: dict[str, str] = field(default_factory=dict)
+    templates: dict[str, Object] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     volumes: tuple[tuple[Object, str], ...] = ()
@@ -81,30 +78,36 @@ def fits(profile: NetworkProfile, pod: PodFacts) -> bool:
 
 def render(profile: NetworkProfile, pod: PodFacts) -> PodNetwork:
     """Return what the pod needs. It gets every rail: ranks use the network cards nearest to their GPUs."""
-    volumes, env = list[tuple[Object, str]](), dict(_environment(profile, pod))
+    gpus, gpu_resource = pod.gpus, pod.gpu_resource
+    if profile.gpu_class is not None:  # the claims have them: gpu.nvidia.com is for nvidia.com/gpu
+        gpus, gpu_resource = len(profile.rails), f"{profile.gpu_class.removeprefix('gpu.')}/gpu"
+    volumes, env = list[tuple[Object, str]](), variables(profile, gpu_resource, gpus)
     if profile.topology_file is not None:
         source = {"name": profile.topology_file, "items": [{"key": TOPOLOGY_KEY, "path": TOPOLOGY_KEY}]}
         volumes.append(({"name": TOPOLOGY_VOLUME, "configMap": source}, TOPOLOGY_FOLDER))
-        env["NCCL_TOPO_FILE"] = f"{TOPOLOGY_FOLDER}/{TOPOLOGY_KEY}"
+        env.setdefault("NCCL_TOPO_FILE", f"{TOPOLOGY_FOLDER}/{TOPOLOGY_KEY}")
     resources: dict[str, int] = {}
     for rail in profile.rails:
         if rail.resource is not None and profile.attach != DRA:
             # Shared devices are not handed out one by one: one of them gives access to all.
             resources[rail.resource] = 1 if profile.attach == MACVLAN else resources.get(rail.resource, 0) + 1
+    claims, templates = dict[str, str](), dict[str, Object]()
+    for rail in profile.rails if profile.attach == DRA else ():
+        claims[rail.name] = rail.claim or ""
+        if rail.claim is None:
+            spec = claim_spec(profile, rail)
+            claims[rail.name] = name = template_name(pod.job, rail, spec)
+            templates[name] = spec
     return PodNetwork(
         annotations=_annotations(profile),
         resources=resources,
-        claims={rail.name: rail.claim or "" for rail in profile.rails} if profile.attach == DRA else {},
+        claims=claims,
+        templates=templates,
         env=env,
         capabilities=() if profile.fabric == TCP else (IPC_LOCK,),
         volumes=tuple(volumes),
         expected=_expected(profile),
     )
-
-
-def traffic_class(profile: NetworkProfile) -> int | None:
-    """Return the traffic class of RoCE packets, which has the DSCP in its upper six bits; None: not specified."""
-    return None if profile.dscp is None else profile.dscp << 2 | ECN_CAPABLE
 
 
 def _annotations(profile: NetworkProfile) -> dict[str, str]:
@@ -118,64 +121,46 @@ def _annotations(profile: NetworkProfile) -> dict[str, str]:
     return {NETWORKS_ANNOTATION: json.dumps(networks)}
 
 
-def _environment(profile: NetworkProfile, pod: PodFacts) -> Iterator[tuple[str, str]]:
-    bootstrap, interfaces = profile.bootstrap_interface, ",".join(rail.interface for rail in profile.rails)
-    yield "GLOO_SOCKET_IFNAME", bootstrap
-    transports = ["tcp" if profile.fabric == TCP else "rc", "sm", "self"]
-    yield "UCX_TLS", ",".join([*transports, *(_GPU_TRANSPORTS.get(pod.gpu_resource, ()) if pod.gpus else ())])
-    if profile.rail_isolated:
-        yield "NCCL_CROSS_NIC", "0"
-    if profile.fabric == TCP:
-        yield "NCCL_IB_DISABLE", "1"
-        yield "NCCL_SOCKET_IFNAME", f"={interfaces or bootstrap}"
-        yield "NCCL_OOB_NET_IFNAME", f"={bootstrap}"
-        yield "UCX_NET_DEVICES", interfaces or bootstrap
-        return
-    yield "NCCL_SOCKET_IFNAME", f"={bootstrap}"
-    devices = [rail.hca for rail in profile.rails if rail.hca is not None]
-    # Of a virtual function, and of a claim, the name is not known before the pod is on its node.
-    if profile.attach in (HOST_DEVICE, MACVLAN) and len(devices) == len(profile.rails):
-        yield "NCCL_IB_HCA", f"={','.join(devices)}"
-        yield "UCX_NET_DEVICES", ",".join(f"{device}:1" for device in devices)
-    if profile.attach == SRIOV:
-        yield "NCCL_IB_MERGE_VFS", "0"
-    yield from _infiniband(profile) if profile.fabric == IB else _roce(profile)
-
-
-def _infiniband(profile: NetworkProfile) -> Iterator[tuple[str, str]]:
-    yield "NCCL_IB_ADAPTIVE_ROUTING", "1"
-    if profile.service_level is not None:
-        yield "NCCL_IB_SL", str(profile.service_level)
-        yield "UCX_IB_SL", str(profile.service_level)
-
-
-def _roce(profile: NetworkProfile) -> Iterator[tuple[str, str]]:
-    if (number := traffic_class(profile)) is not None:
-        yield "NCCL_IB_TC", str(number)
-        yield "UCX_IB_TRAFFIC_CLASS", str(number)
-    if profile.address_range is not None:
-        yield "NCCL_IB_ADDR_RANGE", profile.address_range
-        if ip_network(profile.address_range).version == 6:
-            yield "NCCL_IB_ADDR_FAMILY", "AF_INET6"
-    subnets = {rail.subnet for rail in profile.rails if rail.subnet is not None}
-    lengths = {ip_network(subnet).prefixlen for subnet in subnets}
-    if profile.rail_isolated and len(subnets) == len(profile.rails) > 1 and len(lengths) == 1:
-        yield "NCCL_IB_SUBNET_AWARE_ROUTING", "1"
-        yield "NCCL_IB_SUBNET_PREFIX_LEN", str(*lengths)
-
-
 def _expected(profile: NetworkProfile) -> Object:
     """Return what a pod has when its rails are attached; empty without rails."""
     if not profile.rails:
         return {}
     rdma = profile.fabric in (IB, ROCE)
+    # A chain of plug-ins gives several rails of Ethernet routing tables, as `attachments` renders it.
+    is_routed = profile.fabric != IB and len(profile.rails) > 1 and all(rail.subnet for rail in profile.rails)
     # An interface of InfiniBand has an IP address only with IPoIB.
     of_rail = [
         {
             "interface": rail.interface,
             "mtu": profile.mtu or 0,
             "subnet": (rail.subnet or "") if profile.fabric != IB else "",
+            "gateway": (rail.gateway or "") if profile.fabric != IB else "",
+            "beyond": _beyond(profile, rail) if rail.gateway is not None else "",
         }
         for rail in profile.rails
     ]
-    return {"rails": of_rail, "rdma_devices": len(profile.rails) if rdma else 0, "locked_memory": rdma}
+    return {
+        "rails": of_rail,
+        "rdma_devices": len(profile.rails) if rdma else 0,
+        "locked_memory": rdma,
+        "routed": _routed(profile) if is_routed else {},
+    }
+
+
+def _routed(profile: NetworkProfile) -> Object:
+    """Return the settings by which several rails keep to themselves, and who sets them up."""
+    if profile.attach == DRA:
+        # The driver has no setting for rp_filter: with a rule for each rail the way back is the right one.
+        sysctls = {key: value for key, value in ARP_SYSCTLS.items() if key != "rp_filter"}
+        return {"sysctls": sysctls, "fix": "see the configuration of its ResourceClaim, and the log of the DRA driver"}
+    fix = f"add the plug-ins tuning and sbr to its NetworkAttachmentDefinition: {APPLY_NETWORKS}"
+    return {"sysctls": dict(ARP_SYSCTLS), "fix": fix}
+
+
+def _beyond(profile: NetworkProfile, rail: Rail) -> str:
+    """Return an address of the fabric outside of a rail's subnet, reached by its gateway; empty if there is none."""
+    if profile.address_range is None or rail.subnet is None:
+        return ""
+    around, subnet = ip_network(profile.address_range), ip_network(rail.subnet)
+    ends = [around[index] for index in (-2, 1)] if around.num_addresses > 1 else []
+    return next((str(address) for address in ends if address not in subnet), "")

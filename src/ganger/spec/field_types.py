@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from ganger.model.cluster import ATTACHMENTS, FABRICS
+from ganger.model.cluster import ATTACHMENTS, FABRICS, GDR_LEVELS
 from ganger.model.decision import FAILURES
 from ganger.model.idle.idle_rules import IDLE_ACTIONS
 from ganger.model.job import MAX_PRIORITY, PRIORITIES
@@ -158,6 +158,7 @@ from ganger.spec.text_fields import (
     read_param_value,
     read_path,
     read_pattern,
+    read_quoted_value,
     read_resource_name,
     read_resume_from,
     read_shell,
@@ -175,6 +176,10 @@ MAX_DSCP: Final = 63
 MAX_SERVICE_LEVEL: Final = 15
 MAX_TRAFFIC_PRIORITY: Final = 7
 MAX_FUNCTIONS: Final = 256
+MAX_VLAN: Final = 4094
+HARDWARE_ADDRESS_PATTERN: Final = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
+MAX_QUEUE_PAIRS: Final = 128
+"""NCCL's own limit."""
 MOMENT_PATTERN: Final = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?"
 PAUSES_PATTERN: Final = rf"({DURATION_PATTERN})(\.\.({DURATION_PATTERN}))?"
 
@@ -276,6 +281,7 @@ def _of_jobs() -> dict[str, Form]:
         "command": Form(read_command, _any_of({"type": "string", "minLength": 1}, _ARGUMENTS), write_command),
         "env_name": Form(read_env_name, _pattern(ENV_NAME_PATTERN)),
         "env_value": Form(read_env_value, _OR_SECRET),
+        "quoted_value": Form(read_quoted_value, {"type": "string"}),
         "flag": Form(read_flag, {"type": "boolean"}),
         "process_range": Form(range_of("processes"), whole_or_range, write_range),
         "processes": Form(whole("a number of processes", 1, MAX_NODES), _integer(1, MAX_NODES)),
@@ -410,6 +416,7 @@ def _of_policies() -> dict[str, Form]:
 
 def _of_networks() -> dict[str, Form]:
     names_of = {
+        "hardware_address": ("a hardware address", HARDWARE_ADDRESS_PATTERN, "02:00:00:00:00:01"),
         "rail_name": ("a name of a rail", RAIL_PATTERN, "rail0"),
         "network_ref": ("a NetworkAttachmentDefinition", NETWORK_REF_PATTERN, "NAMESPACE/NAME"),
         "object_name": ("a name of an object", OBJECT_NAME_PATTERN, "rail0"),
@@ -420,12 +427,15 @@ def _of_networks() -> dict[str, Form]:
         "dscp": ("a DSCP", 0, MAX_DSCP),
         "traffic_priority": ("a priority of packets", 0, MAX_TRAFFIC_PRIORITY),
         "service_level": ("a service level", 0, MAX_SERVICE_LEVEL),
+        "queue_pair_count": ("a number of queue pairs", 1, MAX_QUEUE_PAIRS),
+        "vlan": ("a VLAN", 1, MAX_VLAN),
         "function_count": ("a number of virtual functions", 1, MAX_FUNCTIONS),
     }
     return {
         **{form: Form(matching(*of_form), _pattern(of_form[1])) for form, of_form in names_of.items()},
         **{form: Form(whole(*of_form), _integer(*of_form[1:])) for form, of_form in numbers.items()},
         "fabric": Form(choice("a kind of fabric", FABRICS), {"enum": list(FABRICS)}),
+        "gdr_level": Form(choice("a way between GPU and network card", GDR_LEVELS), {"enum": list(GDR_LEVELS)}),
         "attachment": Form(choice("a way to attach pods", ATTACHMENTS), {"enum": list(ATTACHMENTS)}),
         "cidr": Form(read_cidr, {"type": "string", "minLength": 1}),
         "ip_address": Form(read_ip_address, {"type": "string", "minLength": 1}),
@@ -434,6 +444,8 @@ def _of_networks() -> dict[str, Form]:
 
 TABLES: Final = {
     "env": ("env_name", "env_value"),
+    "variables": ("env_name", "quoted_value"),
+    "neighbours": ("ip_address", "hardware_address"),
     "params": ("env_name", "param_value"),
     "labels": ("label_key", "label_value"),
     "annotations": ("label_key", "annotation"),

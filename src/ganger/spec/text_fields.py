@@ -189,6 +189,13 @@ def read_env_value(value: Any) -> str:
     raise ValueError(f"{quote(value)} is not the value of a variable: write text or a number")
 
 
+def read_quoted_value(value: Any) -> str:
+    """Parse the value of a variable of an object of Kubernetes, where a number is not text."""
+    if isinstance(value, str):
+        return _short(value, "a variable")
+    raise ValueError(f"{quote(value)} is not text: write it in quotes")
+
+
 def read_job(value: Any) -> str:
     """Parse the name or the id of a job."""
     if isinstance(value, str) and len(value) <= MAX_NAME + 20 and re.fullmatch(JOB_PATTERN, value):

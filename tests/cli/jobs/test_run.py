@@ -15,6 +15,7 @@ import pytest
 
 from ganger.cli.jobs import run_submit_wait
 from ganger.model.job import Resources
+from ganger.model.job_sections.placement_spec import Placement
 from ganger.model.views.service_views import AttemptView
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, SPEC, T0, WIDE, World, ended, job, line
@@ -342,6 +343,15 @@ def test_a_launcher_in_a_script_is_named(shell: Shell, world: World, run: Any, s
     result = shell("submit", "--", "true")
     assert ("starts ranks itself" in result.err) == bool(says), result
     assert says in result.err
+
+
+def test_a_job_on_a_fabric_that_fixes_the_index_of_a_gid_is_warned(shell: Shell, world: World) -> None:
+    world.submitted = job(spec=replace(SPEC, env={"NCCL_IB_GID_INDEX": "3"}))
+    assert "GID" not in shell("submit", "--", "true").err
+    world.submitted = job(spec=replace(SPEC, env={"NCCL_IB_GID_INDEX": "3"}, placement=Placement(network=("roce",))))
+    said = shell("submit", "--", "true").err
+    assert "env sets NCCL_IB_GID_INDEX: on macvlan and in containers the index differs between pods" in said
+    assert "NCCL_IB_ADDR_RANGE" in said
 
 
 def test_memory_that_is_not_enforced_is_said(shell: Shell, world: World) -> None:

@@ -6,6 +6,11 @@ from pathlib import Path
 CARDS = {"ens1f0": ("0000:18:00.0", "mlx5_0", "10.0.0.5", 3), "ens2f0": ("0000:3b:00.0", "mlx5_1", "10.1.0.5", 3)}
 BRIDGES = {"0000:18:00.0": "0000:17:01.0", "0000:3b:00.0": "0000:3a:01.0"}
 """The PCI bridge above each card."""
+GPUS = {"0000:18:00.0": "0000:19:00.0", "0000:3b:00.0": "0000:3c:00.0"}
+"""The GPU below the same bridge."""
+MEMLOCK = (
+    "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         unlimited            unlimited            bytes"
+)
 PFC = "PFC configuration:\n\tpriority    0   1   2   3   4   5   6   7\n\tenabled     0   0   0   1   0   0   0   0\n"
 
 
@@ -46,10 +51,23 @@ def healthy(root: Path) -> Path:
             link(root, f"{folder}/device", device)
         write(root, f"pfc/{name}", PFC)
         write(root, f"sys/kernel/config/rdma_cm/{hca}/ports/1/default_roce_tos", "106")
-        write(root, f"sys/bus/pci/devices/0000:0{index}:00.0/class", "0x030200")
+        gpu = f"{bridge}/{GPUS[address]}"
+        write(root, f"{gpu}/class", "0x030200")
+        write(root, f"{gpu}/vendor", "0x10de")
+        for place in (device, gpu):
+            write(root, f"{place}/iommu_group/type", "identity")
+            link(root, f"sys/bus/pci/devices/{Path(place).name}", place)
     head = "IP address       HW type     Flags       HW address            Mask     Device"
     rows = [f"10.{index}.0.6  0x1  0x2  02:00:00:00:00:0{index}  *  {name}" for index, name in enumerate(CARDS)]
     write(root, "proc/net/arp", "\n".join([head, *rows]))
+    for process, name in {"1": "systemd", "812": "containerd"}.items():
+        write(root, f"proc/{process}/comm", name)
+        write(
+            root, f"proc/{process}/limits", MEMLOCK if name == "containerd" else MEMLOCK.replace("unlimited", "65536")
+        )
+    write(root, "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15")
+    write(root, "proc/sys/kernel/osrelease", "6.8.0-51-generic")
+    write(root, "sys/module/nvidia_peermem/initstate", "live")
     write(root, "sys/module/ib_core/parameters/netns_mode", "N")
     return root
 

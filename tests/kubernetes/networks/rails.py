@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ganger.model.network_profile import NetworkProfile
+from ganger.networks import init_check
 from ganger.networks.attachments import definitions
+from ganger.networks.render import PodFacts, render
 
 PLUGINS = Path("/usr/lib/cni")
 NEEDED = ("macvlan", "static", "tuning", "sbr")
@@ -68,13 +70,16 @@ def attach(host: str, pod: str, index: int, profile: NetworkProfile, *, chained:
         config = json.loads(definition["spec"]["config"])
         assert rail.subnet is not None
         network, _, length = rail.subnet.partition("/")
-        number = index if len({each.subnet for each in profile.rails}) > 1 else 10 * index + profile.rails.index(rail)
+        number = (
+            index if len({each.subnet for each in profile.rails}) > 1 else 4 * index + profile.rails.index(rail) - 3
+        )
         address = f"{network.rpartition('.')[0]}.{number}"
         addresses.append(address)
         previous: dict[str, Any] | None = None
         for plugin in config["plugins"] if chained else config["plugins"][:1]:
             if "ipam" in plugin:
-                plugin["ipam"] = {"type": "static", "addresses": [{"address": f"{address}/{length}"}]}
+                routes = plugin["ipam"].get("routes", [])
+                plugin["ipam"] = {"type": "static", "addresses": [{"address": f"{address}/{length}"}], "routes": routes}
             call = {**plugin, "cniVersion": config["cniVersion"], "name": config["name"], "prevResult": previous}
             result = run(
                 *in_namespace(host),
@@ -113,6 +118,16 @@ def packets_by_rail(profile: NetworkProfile, *, chained: bool) -> dict[str, Coun
                 rail = addresses.index(source if way == "out" else target)
                 found[way][rail, interfaces.index(interface)] += count
     return found
+
+
+def check_findings(profile: NetworkProfile, *, chained: bool) -> list[str]:
+    """Return what the init check of the first pod says, whose rails are attached as in `packets_by_rail`."""
+    expected = render(profile, PodFacts()).expected | {"rdma_devices": 0, "locked_memory": False}
+    with wired(len(profile.rails)):
+        for index, (host, pod) in enumerate(zip(HOSTS, PODS, strict=True), 1):
+            attach(host, pod, index, profile, chained=chained)
+        command = (*in_namespace(PODS[0]), sys.executable, "-I", "-S", init_check.__file__, json.dumps(expected))
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr.splitlines()
 
 
 def _counting(pod: str, interfaces: list[str]) -> subprocess.Popen[str]:

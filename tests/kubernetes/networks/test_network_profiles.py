@@ -25,7 +25,8 @@ from ganger.networks.attachments import definitions
 from ganger.networks.profile_text import profile_from_object
 from ganger.spec import spec_from_dict
 from tests.kubernetes.jobs.test_gang_jobs import JOB, put, reconciling_controller, status
-from tests.kubernetes.networks.test_render import PROFILES, profile_of
+from tests.kubernetes.jobs.test_job_events import events_of
+from tests.kubernetes.networks.golden_pods import PROFILES, profile_of
 from tests.kubernetes.policy.test_policy_objects import definition
 from tests.waiting import until
 from tools.fakeapi import FakeApi
@@ -120,6 +121,23 @@ def test_a_job_that_asks_for_a_fabric_runs_on_its_nodes_and_gets_its_rails() -> 
                 assert json.loads(check["command"][-1])["rdma_devices"] == 2
             with system.loop.view() as state:
                 assert [node.networks for node in state.nodes.nodes] == [("tcp",)] * 2 + [("roce", "tcp")] * 2
+
+    scene(play)
+
+
+def test_an_event_says_which_variables_of_its_profile_a_job_replaces() -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
+        roce = profile("roce-sriov")
+        for item in (roce, *networks_of(roce)):
+            api.put(item)
+        async with reconciling_controller(access, folder, writes_events=True):
+            await until(lambda: accepted(api, "roce-sriov")[0] == "True")
+            put(api, placement={"network": "roce"}, env={"NCCL_IB_TC": "96", "UCX_IB_GID_INDEX": "3"})
+            await until(lambda: "NetworkVariables" in events_of(api))
+            kind, count, message = events_of(api)["NetworkVariables"]
+            assert (kind, count) == ("Normal", 1)
+            assert message.startswith("attempt 1: env sets UCX_IB_GID_INDEX: ")
+            assert message.endswith("; NCCL_IB_TC: env sets 96 in place of the profile's 106")
 
     scene(play)
 

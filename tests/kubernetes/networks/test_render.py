@@ -1,23 +1,28 @@
-"""Additions of a network profile to a pod: one picture for each kind of fabric, and what contradicts itself."""
+"""Additions of a network profile to a pod: golden files for each kind of fabric, and what contradicts itself."""
 
 from dataclasses import replace
-from io import StringIO
-from pathlib import Path
+from difflib import unified_diff
 from typing import Any
 
 import kubernetes_validate
 import pytest
-from ruamel.yaml import YAML
 
 from ganger.errors import RequestError
-from ganger.model.network_profile import NetworkProfile
 from ganger.networks.attachments import definitions
-from ganger.networks.pod_network import CHECK, join_network, pod_fragment
+from ganger.networks.dranet import template
+from ganger.networks.pod_network import CHECK, join_network
 from ganger.networks.profile_text import read_profile
 from ganger.networks.render import PodFacts, fits, render
+from tests.kubernetes.networks.golden_pods import (
+    GOLDEN,
+    GPUS,
+    NAMES,
+    WRITE_ANEW,
+    golden_file,
+    golden_text,
+    profile_of,
+)
 
-PROFILES = Path(__file__).with_name("profiles")
-NAMES = ("infiniband", "roce-sriov", "roce-hostdev", "macvlan", "dranet", "tcp")
 WHOLE = PodFacts(gpus=8, node_gpus=8, gpu_resource="nvidia.com/gpu")
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -39,19 +44,18 @@ POD: dict[str, Any] = {
 }
 
 
-def profile_of(name: str) -> NetworkProfile:
-    """Return one of the profiles of the pictures."""
-    return read_profile((PROFILES / f"{name}.yaml").read_bytes(), name)
-
-
+@pytest.mark.parametrize("gpus", GPUS)
 @pytest.mark.parametrize("name", NAMES)
-def test_each_fabric_gives_a_pod_what_its_picture_says(name: str) -> None:
-    """The picture is what `ganger net render` printed once, and was read line by line."""
-    stream = StringIO()
-    yaml = YAML()
-    yaml.width = 4096
-    yaml.dump(pod_fragment(render(profile_of(name), WHOLE)), stream)
-    assert stream.getvalue() == (PROFILES / f"{name}.pod.yaml").read_text()
+def test_each_fabric_gives_a_pod_what_its_golden_file_says(name: str, gpus: int) -> None:
+    file, text = golden_file(name, gpus), golden_text(name, gpus)
+    golden = file.read_text() if file.exists() else ""
+    rows = unified_diff(golden.splitlines(), text.splitlines(), file.name, "render", lineterm="")
+    difference = "\n".join(rows)
+    assert not difference, f"{difference}\nif this is right: {WRITE_ANEW}, and read the difference"
+
+
+def test_there_is_no_golden_file_besides() -> None:
+    assert {*GOLDEN.iterdir()} == {golden_file(name, gpus) for name in NAMES for gpus in GPUS}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,7 +67,10 @@ def test_no_fabric_fixes_the_index_of_a_gid(name: str) -> None:
 @pytest.mark.parametrize("may_lock_memory", [True, False])
 def test_a_pod_keeps_what_it_has_and_gets_its_network(name: str, may_lock_memory: bool) -> None:
     profile = profile_of(name)
-    pod = join_network(POD, render(profile, WHOLE), may_lock_memory=may_lock_memory)
+    network = render(profile, WHOLE)
+    pod = join_network(POD, network, may_lock_memory=may_lock_memory)
+    for name_of_template, spec in network.templates.items():
+        kubernetes_validate.validate(template(name_of_template, spec, {}), "1.36", strict=True)
     kubernetes_validate.validate(pod, "1.36", strict=True)
     (container,) = pod["spec"]["containers"]
     assert [item["value"] for item in container["env"] if item["name"] == "GLOO_SOCKET_IFNAME"] == ["bond0"]
@@ -109,7 +116,10 @@ RAIL = "{name: r0, network: f/r0, resource: a.io/r0, interface: net1, subnet: 10
         (f"fabric: ib\n  attach: sriov\n  dscp: 26\n  rails: [{RAIL}]", "dscp: it applies to fabric: roce only"),
         (f"fabric: roce\n  attach: sriov\n  rails: [{RAIL}, {RAIL}]", "rails[1].name: r0 is that of another rail too"),
         ("fabric: roce\n  attach: sriov\n  rails: [{name: r0, interface: net1}]", "rails[0].network is missing"),
-        ("fabric: roce\n  attach: dra\n  rails: [{name: r0, interface: net1}]", "rails[0].claim is missing"),
+        (
+            "fabric: roce\n  attach: dra\n  rails: [{name: r0, interface: net1}]",
+            "claim is missing: write it, or host_interface or hca",
+        ),
         (
             "fabric: roce\n  attach: dra\n  rails: [{name: r0, claim: c, interface: eth0}]",
             "the cluster's own interface",
@@ -128,6 +138,30 @@ RAIL = "{name: r0, network: f/r0, resource: a.io/r0, interface: net1, subnet: 10
             "is not a name of a network in",
         ),
         (f"fabric: roce\n  attach: sriov\n  mtu: 100000\n  rails: [{RAIL}]", "mtu: 100000 is not an MTU"),
+        (
+            "fabric: tcp\n  attach: cluster\n  queue_pairs: 2",
+            "queue_pairs: it applies to RDMA, and fabric: tcp has none",
+        ),
+        ("fabric: tcp\n  attach: cluster\n  port_failover: true", "port_failover: it applies to RDMA"),
+        (f"fabric: roce\n  attach: sriov\n  queue_pairs: 0\n  rails: [{RAIL}]", "queue_pairs: 0 is not a number of"),
+        (f"fabric: roce\n  attach: sriov\n  gdr_level: NEAR\n  rails: [{RAIL}]", "write PIX, PXB, PHB or SYS"),
+        ("fabric: tcp\n  attach: cluster\n  env: {A: 3}", "env.A: 3 is not text: write it in quotes"),
+        ("fabric: tcp\n  attach: cluster\n  env: {1A: x}", "'1A' is not the name of a variable"),
+        ("fabric: tcp\n  attach: cluster\n  gpu_class: gpu.nvidia.com", "gpu_class: it applies to attach: dra"),
+        (
+            f"fabric: roce\n  attach: sriov\n  rails: [{RAIL[:-1]}, neighbours: {{10.0.0.1: 02:00:00:00:00:01}}}}]",
+            "rails[0].neighbours: it applies to attach: dra, not to sriov",
+        ),
+        (
+            "fabric: roce\n  attach: dra\n  gpu_class: g\n  rails: [{name: r0, claim: c, interface: net1}]",
+            "rails[0].claim: the template c says what it claims, and gpu_class would change nothing",
+        ),
+        (
+            "fabric: roce\n  attach: dra\n  rails: [{name: r0, hca: m, interface: net1, neighbours: {10.0.0.1: beef}}]",
+            "'beef' is not a hardware address",
+        ),
+        (f"fabric: roce\n  attach: hostdev\n  rails: [{RAIL.replace('}', ', vlan: 7}')}]", "tags no packets"),
+        (f"fabric: roce\n  attach: sriov\n  rails: [{RAIL.replace('}', ', vlan: 4095}')}]", "4095 is not a VLAN"),
         ("fabric: tcp\n  attach: cluster\n  gid_index: 3", "gid_index is not a valid key"),
     ],
 )

@@ -66,7 +66,11 @@ class AttemptError(Exception):
 
 
 class AttemptPods:
-    """Places generations, and deletes their pods."""
+    """Places generations, and deletes their pods.
+
+    Attributes:
+        variables_watcher: called with an attempt, and what the job's variables change of those of its network profile.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class AttemptPods:
     ) -> None:
         self._binder, self._bootstrap, self._recorder, self._cache = binder, bootstrap, recorder, cache
         self._volumes = volumes
+        self.variables_watcher: Callable[[Start, list[str]], None] = lambda start, changes: None  # noqa: ARG005
 
     async def place(self, start: Start, job: Job, is_wanted: Callable[[], bool]) -> dict[str, Pod]:
         """Create and bind the pods; return them by node. Stops when `is_wanted` returns False.
@@ -105,8 +110,11 @@ class AttemptPods:
             settings = replace(self._bootstrap.settings(start.gang), receives_code=receives_code)
             bodies = build_pods(start, job, uid, settings, self._cache.gpu_resources)
             may_lock_memory = settings.security != RESTRICTED
-            bodies = join_networks(bodies, start, job, self._cache, may_lock_memory=may_lock_memory)
-            bodies = [self._with_device_notes(body, devices) for body in bodies]
+            networks = join_networks(bodies, start, job, self._cache, may_lock_memory=may_lock_memory)
+            if networks.changes:
+                self.variables_watcher(start, networks.changes)
+            await self._binder.claims.write_templates(key, uid, networks.templates)
+            bodies = [self._with_device_notes(body, devices) for body in networks.pods]
             return await self._binder.place(bodies, devices, is_wanted, self._cache.pods)
         except NoProfileError as error:
             raise AttemptError(Cause.START_FAILED, error.node, str(error)) from None

@@ -90,6 +90,7 @@ class KubernetesBackend(NodesOfCluster):
 
     Attributes:
         pod_watcher: called with every change of a pod.
+        attempt_pods: places the pods of attempts.
         amend_status: adds to a status that is written to a GangJob.
         logs: reads the logs of pods.
         placeholders: placeholder pods of the cluster.
@@ -133,8 +134,8 @@ class KubernetesBackend(NodesOfCluster):
             *(self._networks.profiles, self._networks.attachments),
             *(informer for informer, _ in self.devices.informers),
         )
-        attempt = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache, self.volumes)
-        self._place = PodPlace(attempt, bootstrap, self._cache, compose, self._loop)
+        self.attempt_pods = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache, self.volumes)
+        self._place = PodPlace(self.attempt_pods, bootstrap, self._cache, compose, self._loop)
         self._runtime = GangRuntime(self._place, self._loop)
         self._health = NodeHealth(
             self._inventory,

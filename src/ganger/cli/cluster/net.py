@@ -1,11 +1,13 @@
 """`ganger net`: pods' networks from a network profile, and checks of profiles and hosts.
 
-All of it works on files, so that it runs anywhere: beside the cluster's objects in a repository, on a host, or on a
-copy of a host's files.
+Checks work on files, so that they run anywhere: beside the cluster's objects in a repository, on a host, or on a copy
+of a host's files. Only `render` of a job of a server, or with the profiles of a cluster, asks one.
 """
 
+import re
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +28,8 @@ MAX_PROFILE_BYTES: Final = 1 << 20
 MAX_OBJECTS_BYTES: Final = 64 << 20
 _GET_OBJECTS: Final = "kubectl get net-attach-def,nodes -A -o json"
 LIVE: Final = "/"
+_PROFILE: Final = re.compile(rb"""^\s*["']?kind["']?\s*:\s*["']?NetworkProfile\b""", re.MULTILINE)
+"""A file with it is read as a NetworkProfile, and any other as a job."""
 _FILE: Final = click.argument("path", metavar="FILE")
 
 
@@ -38,8 +42,14 @@ def net_command() -> None:
 
 
 @net_command.command("render")
-@_FILE
-@click.option("--gpus", type=click.IntRange(min=0), default=8, show_default=True, help="GPUs of the pod.")
+@click.argument("job", metavar="JOB")
+@click.option(
+    "--profile",
+    "profile_path",
+    metavar="FILE",
+    help="NetworkProfile for the job, instead of those of the cluster that --context names.",
+)
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs of the pod, of a NetworkProfile (default: 8).")
 @click.option(
     "--node-gpus", type=click.IntRange(min=0), metavar="N", help="GPUs of its node (default: those of the pod)."
 )
@@ -47,20 +57,71 @@ def net_command() -> None:
     "--gpu-resource", default="nvidia.com/gpu", show_default=True, metavar="NAME", help="Resource of the node's GPUs."
 )
 @click.option(
-    "--networks", is_flag=True, help="Print the NetworkAttachmentDefinitions of the rails instead, for kubectl."
+    "--networks", is_flag=True, help="Of a NetworkProfile: the NetworkAttachmentDefinitions of its rails, for kubectl."
 )
 @output_option
 def render_command(
-    path: str, gpus: int, node_gpus: int | None, gpu_resource: str, output: str, *, networks: bool
+    job: str,
+    profile_path: str | None,
+    gpus: int | None,
+    node_gpus: int | None,
+    gpu_resource: str,
+    output: str,
+    *,
+    networks: bool,
 ) -> None:
-    """Show what a pod gets from a network profile: annotations, resources, variables, capabilities, volumes."""
-    from ganger.model.cluster import MACVLAN
+    """Show what pods get for their networks: annotations, claims, resources, variables, capabilities, volumes.
+
+    JOB is a job's name or id, a job file, or a file with a NetworkProfile, which is shown for a pod of any job. A file
+    goes before a job of the same name. Of a job, variables are those that its ranks see: where its own replace those of
+    the profile, a comment says so.
+    """
+    try:
+        is_file = job == "-" or job.endswith((".yaml", ".yml", ".json")) or Path(job).exists()
+    except OSError:  # as a path it is too long
+        is_file = False
+    text = _read(job, MAX_PROFILE_BYTES) if is_file else None
+    if text is not None and _PROFILE.search(text):
+        if profile_path is not None:
+            raise Problem(f"{job} is a NetworkProfile, and --profile is for a job", f"ganger net render {job}")
+        _render_profile(
+            _parse_profile(text, job),
+            job,
+            8 if gpus is None else gpus,
+            node_gpus,
+            gpu_resource,
+            output,
+            networks=networks,
+        )
+        return
+    if networks or gpus is not None:
+        option = "--networks" if networks else "--gpus"
+        raise Problem(f"{option} is of a NetworkProfile, and {job} is a job", "ganger net render PROFILE.yaml")
+    _render_job(job, text, profile_path, node_gpus, gpu_resource, output)
+
+
+def _render_profile(
+    profile: "NetworkProfile",
+    path: str,
+    gpus: int,
+    node_gpus: int | None,
+    gpu_resource: str,
+    output: str,
+    *,
+    networks: bool,
+) -> None:
+    """Print what a pod with so many GPUs gets from a profile."""
+    from ganger.model.cluster import CLUSTER, DRA, MACVLAN
     from ganger.networks.attachments import definitions
-    from ganger.networks.pod_network import pod_fragment
+    from ganger.networks.pod_network import pod_documents
     from ganger.networks.render import PodFacts, fits, render
 
-    profile = _profile(path)
     if networks:
+        if profile.attach in (CLUSTER, DRA):
+            what = "has no rails" if profile.attach == CLUSTER else "has claims for its rails"
+            raise Problem(
+                f"attach: {profile.attach} {what}, and no NetworkAttachmentDefinitions", f"ganger net render {path}"
+            )
         if profile.attach == MACVLAN and any(rail.host_interface is None for rail in profile.rails):
             raise Problem("a macvlan interface needs that of the host", f"write host_interface of each rail in {path}")
         _show_documents(definitions(profile), output)
@@ -71,11 +132,128 @@ def render_command(
             f"attach: {profile.attach} gives whole network cards, and the pod has {gpus} of {pod.node_gpus} GPUs",
             "write a second profile with attach: sriov for parts of nodes; ganger takes the one that fits",
         )
-    _show_documents([pod_fragment(render(profile, pod))], output)
+    _show_documents(pod_documents(render(profile, pod)), output)
+
+
+def _render_job(
+    job: str, text: bytes | None, profile_path: str | None, node_gpus: int | None, gpu_resource: str, output: str
+) -> None:
+    """Print what the pods of a job get from each profile that may serve it."""
+    import msgspec
+
+    from ganger.cli.jobs.run_submit_wait import connect
+    from ganger.model.job import JobSpec
+    from ganger.networks.job_network import gpu_conflict, job_networks
+    from ganger.networks.pod_network import pod_documents, pod_fragment
+    from ganger.networks.variables import gid_index_warnings
+
+    if text is None:
+        record = connect().job(job)
+        spec = replace(msgspec.convert(record["spec"], JobSpec), name=record["row"]["id"].partition(".")[0])
+    else:
+        from ganger.spec import parse_spec
+
+        try:
+            spec = parse_spec(text, job)
+        except RequestError as error:
+            raise Problem(error.detail, error.next) from None
+    if profile_path is None and (click.get_current_context().find_root().obj or {}).get("context") is None:
+        problem = "network profiles are objects of a cluster, and no context is given"
+        raise Problem(problem, f"ganger --context NAME net render {job}, or: ganger net render {job} --profile FILE")
+    if not spec.placement.network:
+        what = f"{job} asks for no network: its pods have the cluster's own, and no rails"
+        raise Problem(what, "write placement: {network: roce}, or ib, rdma, tcp, into its file")
+    profiles, faults = _cluster_profiles() if profile_path is None else ([_profile(profile_path)], [])
+    most = max(resources.gpu.count for resources in (spec.resources, *(r.resources for r in spec.roles.values())))
+    node_gpus = most if node_gpus is None else node_gpus
+    found = job_networks(spec, profiles, node_gpus, gpu_resource)
+    asked = " or ".join(spec.placement.network)
+    if not found:
+        known = ", ".join(f"{each.name} ({each.fabric})" for each in profiles) or "none"
+        what = "\n".join(
+            [f"no network profile in force is of a fabric {asked}, which {job} asks for: {known}", *faults]
+        )
+        raise Problem(
+            what, "kubectl get networkprofiles -o wide" if profile_path is None else "write another --profile"
+        )
+    fitting = [each for each in found if not each.whole_node]
+    if not fitting:
+        what = (
+            f"network profile {found[0].profile.name} gives a pod whole network cards, and a pod of {job} has {most} "
+        )
+        raise Problem(
+            f"{what}of {node_gpus} GPUs of its node", "ask for all of them, or for placement.sharing: exclusive"
+        )
+    warnings = list(gid_index_warnings(spec.env, {name: role.env for name, role in spec.roles.items()}))
+    warnings += filter(None, (gpu_conflict(spec, each.profile) for each in fitting))
+    if output == "json":
+        show_json(
+            [
+                {
+                    "profile": each.profile.name,
+                    "fabric": each.profile.fabric,
+                    "node_selector": each.profile.node_selector,
+                    "rails": {rail.name: each.pod.claims.get(rail.name, rail.resource) for rail in each.profile.rails},
+                    "variables": each.pod.env,
+                    "replaced": [
+                        {"name": one.name, "profile": one.profile_value, "job": one.job_value, "key": one.key}
+                        for one in each.replaced
+                    ],
+                    "warnings": warnings,
+                    "pod": pod_fragment(each.pod),
+                    "claim_templates": each.pod.templates,
+                }
+                for each in fitting
+            ]
+        )
+        return
+    for index, each in enumerate(fitting):
+        labels = ",".join(f"{key}={value}" for key, value in each.profile.node_selector.items())
+        nodes = f"nodes with {labels}" if labels else "any node"
+        show("---" if index else f"# pods of {job}")
+        show(f"# network profile {each.profile.name}: fabric {each.profile.fabric}, on {nodes}")
+        for rail in each.profile.rails:
+            source = f"resource {rail.resource}" if rail.resource is not None else f"claim {each.pod.claims[rail.name]}"
+            show(f"# {rail.name}: {rail.interface}, {source}")
+        for sentence in (*(one.text for one in each.replaced), *(f"warning: {one}" for one in warnings)):
+            show(f"# {sentence}")
+        _show_documents(pod_documents(each.pod), output)
+
+
+def _cluster_profiles() -> "tuple[list[NetworkProfile], list[str]]":
+    """Return the profiles of the cluster by name, and why others are not in force."""
+    import msgspec
+
+    from ganger.cli.jobs.run_submit_wait import connect
+    from ganger.gang_jobs.custom_resources import NETWORK_PROFILES
+    from ganger.networks.profile_text import KIND, profile_from_object
+
+    profiles, faults = [], []
+    link: Any = connect().link
+    for item in sorted(link.read_all(NETWORK_PROFILES), key=lambda item: item.metadata.name):
+        name, status = item.metadata.name, msgspec.json.decode(item.status) or {}
+        data = {"kind": KIND, "metadata": {"name": name}, "spec": msgspec.json.decode(item.spec) or {}}
+        refused = [each for each in status.get("conditions", ()) if each.get("status") == "False"]
+        try:
+            profile = profile_from_object(data, f"networkprofile {name}")
+        except RequestError as error:
+            faults.append(f"{name} is not in force: {error.detail}")
+            continue
+        if refused:
+            faults.append(f"{name} is not in force ({refused[0]['reason']}): {refused[0]['message']}")
+        else:
+            profiles.append(profile)
+    return profiles, faults
 
 
 @net_command.command("check")
 @_FILE
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    help="Files of the host: / for this one, a copy of another's /sys and /proc (default: /, without --objects).",
+)
 @click.option(
     "--objects",
     "objects_path",
@@ -83,49 +261,39 @@ def render_command(
     help="Objects of the cluster to compare with, as kubectl prints them with -o json or -o yaml; -: standard input.",
 )
 @output_option
-def check_command(path: str, objects_path: str | None, output: str) -> int:
-    """Check a network profile, alone or against the objects of a cluster. Exit code 1 means that something is wrong.
+def check_command(path: str, root: str | None, objects_path: str | None, output: str) -> int:
+    """Check a network profile and this node, or the objects of a cluster. Exit code 1 means that something is wrong.
+
+    Of the node it reads /sys and /proc, and asks `mlnx_qos` or `dcb` for flow control; of a copied tree their output
+    is read from pfc/INTERFACE. It changes nothing.
 
     \b
       kubectl get net-attach-def,nodes,sriovnetworknodepolicies -A -o json | ganger net check FILE --objects -
     """  # noqa: D301 - click keeps the lines of a paragraph after \b
+    from ganger.networks.host_checks import check_host
+    from ganger.networks.host_tree import HostTree
     from ganger.networks.profile_checks import check
 
+    if (click.get_current_context().find_root().obj or {}).get("context") is not None:
+        raise Problem("net check takes no --context: it reads files", f"ganger net check {path}")
     profile = _profile(path)
     objects = _objects(objects_path) if objects_path is not None else ()
     try:
         found = check(profile, objects)
     except (AttributeError, TypeError) as error:  # of a mapping or a list there is something else
         raise Problem(f"{objects_path} has an object that Kubernetes cannot have: {error}", _GET_OBJECTS) from None
+    if root is not None or objects_path is None:
+        found += check_host(profile, HostTree(Path(root or LIVE)))
     return _show_findings(found, output)
 
 
-@net_command.command("doctor")
-@_FILE
-@click.option(
-    "--root",
-    default=LIVE,
-    show_default=True,
-    type=click.Path(exists=True, file_okay=False),
-    help="Directory with the files of the host: / for this one, or a copy of another's /sys and /proc.",
-)
-@output_option
-def doctor_command(path: str, root: str, output: str) -> int:
-    """Check a host's network cards against a network profile. Changes nothing; exit code 1 means findings.
-
-    It reads /sys and /proc, and asks `mlnx_qos` or `dcb` for flow control; of a copied tree their output is read from
-    pfc/INTERFACE.
-    """
-    from ganger.networks.host_checks import check_host
-    from ganger.networks.host_tree import HostTree
-
-    return _show_findings(check_host(_profile(path), HostTree(Path(root))), output)
-
-
 def _profile(path: str) -> "NetworkProfile":
+    return _parse_profile(_read(path, MAX_PROFILE_BYTES), path)
+
+
+def _parse_profile(text: bytes, path: str) -> "NetworkProfile":
     from ganger.networks.profile_text import read_profile
 
-    text = _read(path, MAX_PROFILE_BYTES)
     try:
         return read_profile(text, path)
     except RequestError as error:

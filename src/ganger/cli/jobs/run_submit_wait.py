@@ -288,10 +288,14 @@ def print_plan(job: Record) -> None:
 
 
 def unseen_texts(spec: Record) -> Iterator[str]:
-    """Yield what the spec of a job does not show: memory that nothing enforces, a launcher in a script."""
+    """Yield what the spec of a job does not show: unenforced memory, a fixed GID, a launcher in a script."""
     target = click.get_current_context().find_root().obj or {}
     if spec["resources"]["memory_bytes"] and target.get("context") is None:
         yield "memory is what the scheduler counts; on machines no process is kept from taking more"
+    if spec["placement"]["network"]:
+        from ganger.networks.variables import gid_index_warnings
+
+        yield from gid_index_warnings(spec["env"], {name: role["env"] for name, role in spec["roles"].items()})
     run = spec["run"] if isinstance(spec["run"], str) else " ".join(spec["run"] or ())
     script = _SCRIPT.match(run)
     if script is None or spec["framework"] != "plain" or process_count(spec) == 1:

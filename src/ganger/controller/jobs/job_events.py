@@ -100,6 +100,11 @@ def decision_notices(event: Event) -> list[Notice]:
     return notices
 
 
+def variables_notice(start: Start, changes: Iterable[str]) -> Notice:
+    """Return the notice of what a job's variables change of those of its network profile."""
+    return _attempt_notice(start.gang, "NetworkVariables", start.generation, "; ".join(changes))
+
+
 def object_stop_text(stop: Stop) -> str:
     """Return why a generation is stopped, for readers of its object."""
     if not stop.preemptor or is_foreign_gang(stop.gang):

@@ -20,9 +20,10 @@ from ganger.backends.kubernetes.devices.job_claims import check_names, source_of
 from ganger.backends.kubernetes.devices.kind_users import KindUsers, Source
 from ganger.backends.kubernetes.devices.published_devices import DeviceRequestError
 from ganger.backends.kubernetes.nodes.pod_requests import PodResources, pod_request
-from ganger.backends.kubernetes.pod_networks import counts_per_process
+from ganger.backends.kubernetes.pod_networks import RailClaim, counts_per_process
 from ganger.errors import RequestError
 from ganger.gang_jobs import object_names
+from ganger.gang_jobs.pod_template import owner_reference
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.device_objects import ClaimSpec, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
@@ -31,6 +32,7 @@ from ganger.kubeapi.objects import CustomObject, Key, Object, ObjectMeta, Pod, P
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import CLAIM_TEMPLATES, DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from ganger.model.job import JobSpec
+from ganger.networks.dranet import template
 
 COLLECT_S: Final = 0.2
 """Time for which changes are collected: a driver that starts publishes many slices."""
@@ -91,7 +93,7 @@ class DeviceClaims:
         self._users = KindUsers(inventory.forget_kind)
         self._uncounted: set[Key] = set()
         """Those that existed before this controller, and whose templates do not exist."""
-        self.rails: Callable[[tuple[str, ...]], tuple[PodResourceClaim, ...]] = lambda networks: ()  # noqa: ARG005
+        self.rails: Callable[[tuple[str, ...]], tuple[RailClaim, ...]] = lambda networks: ()  # noqa: ARG005
         self.on_change: Callable[[Collection[Key]], None] = lambda jobs: None  # noqa: ARG005
         self.on_foreign_change: Callable[[], None] = lambda: None
         self._pending_report: asyncio.TimerHandle | None = None
@@ -202,7 +204,7 @@ class DeviceClaims:
         """Return the demand of each part of a job, and then of rails. Raises DeviceRequestError."""
         kinds = [kind_of(self._specs(source.namespace, part), source.indices) for part in source.parts]
         if rails := self.rails(source.networks):
-            kinds.append(kind_of(self._specs(source.namespace, rails)))
+            kinds.append(kind_of([rail.spec or self._template_spec(source.namespace, rail.template) for rail in rails]))
         return demands_of(kinds)
 
     def _count(self, source: Source, demands: Iterable[KindDemand]) -> None:
@@ -241,10 +243,7 @@ class DeviceClaims:
         specs = []
         for claim in claims:
             if name := claim.resource_claim_template_name:
-                template = self.templates.objects.get(Key(namespace, name))
-                if template is None:
-                    raise DeviceRequestError(f"there is no ResourceClaimTemplate {name}; create it")
-                specs.append(template.spec.spec)
+                specs.append(self._template_spec(namespace, name))
             else:
                 existing = self.claims.objects.get(Key(namespace, claim.resource_claim_name))
                 if existing is None:
@@ -255,6 +254,12 @@ class DeviceClaims:
                     )
                 specs.append(existing.spec)
         return specs
+
+    def _template_spec(self, namespace: str, name: str) -> ClaimSpec:
+        template = self.templates.objects.get(Key(namespace, name))
+        if template is None:
+            raise DeviceRequestError(f"there is no ResourceClaimTemplate {name}; create it")
+        return template.spec.spec
 
     # -- allocation ----------------------------------------------------------------------------------------------------
 
@@ -270,6 +275,13 @@ class DeviceClaims:
             self._forget(writes)
             raise
         return writes
+
+    async def write_templates(self, job: Key, uid: str, specs: Mapping[str, Object]) -> None:
+        """Write the claim templates of a GangJob with this UID, with which they are deleted. Raises ApiError."""
+        metadata = {"namespace": job.namespace, "ownerReferences": [owner_reference(job, uid)]}
+        labels = {"labels": {object_names.JOB: job.name}}
+        for name, spec in specs.items():
+            await self._api.apply(CLAIM_TEMPLATES, template(name, spec, metadata | labels))
 
     async def write(self, write: ClaimWrite) -> None:
         """Write an allocation, or only the pod that uses it, to a claim. Raises ApiError."""

@@ -9,6 +9,7 @@ import msgspec
 
 from ganger.backends.kubernetes.devices.kind_users import Source
 from ganger.backends.kubernetes.devices.published_devices import DeviceRequestError
+from ganger.backends.kubernetes.pod_networks import RailClaim
 from ganger.kubeapi.objects import CustomObject, PodResourceClaim
 from ganger.model.job import WORKER, JobSpec, Resources
 
@@ -87,7 +88,7 @@ def with_demands(
     return replace(spec, resources=resources, roles=roles, placement=placement)
 
 
-def check_names(source: Source, rails: Iterable[PodResourceClaim]) -> None:
+def check_names(source: Source, rails: Iterable[RailClaim]) -> None:
     """Raise DeviceRequestError for a claim of a job that has in its pods, maybe with a rank, the name of a rail."""
     names = [claim.name for part in source.parts for claim in part]
     for rail in rails:
