@@ -26,6 +26,7 @@ FRAMEWORKS: Final = "ganger.frameworks"
 CHECKS: Final = "ganger.checks"
 BACKENDS: Final = "ganger.backends"
 GPUS: Final = "ganger.gpu_resources"
+VARIABLE_PATTERN: Final = r"([A-Z_][A-Z0-9_]*)?"
 RESOURCE_PATTERN: Final = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 NAME_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,62}"
 """The form of a plug-in's NAME."""
@@ -133,6 +134,16 @@ def gpu_resources() -> dict[str, GpuResource]:
     return GPU_RESOURCES | {row.name: row for row in of_site}
 
 
+def no_gpus() -> list[dict[str, str]]:
+    """Return the variables of a container that is to see no GPUs.
+
+    Images made from those of NVIDIA set NVIDIA_VISIBLE_DEVICES=all, with which its container runtime shows them every
+    GPU of the node, also those that others hold.
+    """
+    hidden = {row.visibility: row.hidden for row in gpu_resources().values() if row.hidden}
+    return [{"name": name, "value": value} for name, value in hidden.items()]
+
+
 def backend(name: str) -> ModuleType:
     """Return the backend that the settings file names. Raise RequestError (no_such_backend) if it is not installed."""
     loaded, failed = _load_group(BACKENDS)
@@ -211,18 +222,26 @@ def _check(module: ModuleType, group: str, loaded: dict[str, ModuleType]) -> Non
     if group == FRAMEWORKS:
         _check_attributes(module)
     if group == GPUS:
-        _check_resources(module)
+        _check_resources(module, loaded)
 
 
-def _check_resources(module: ModuleType) -> None:
-    """Raise TypeError or ValueError for a row that is none, or one of a resource that ganger knows."""
+def _check_resources(module: ModuleType, loaded: dict[str, ModuleType]) -> None:
+    """Raise TypeError or ValueError for a row that is none, or one of a resource that has one."""
+    known = {*GPU_RESOURCES, *(row.name for other in loaded.values() for row in other.RESOURCES)}
+    if not isinstance(module.RESOURCES, tuple):
+        raise TypeError(f"its RESOURCES are {module.RESOURCES!r}, not a tuple")
     for row in module.RESOURCES:
         if not isinstance(row, GpuResource):
             raise TypeError(f"its RESOURCES have {row!r}, not a ganger.model.gpu_resources.GpuResource")
+        labels: Any = row.product_labels
+        if not isinstance(labels, tuple) or not all(isinstance(text, str) for text in (*row[:2], *labels, *row[3:])):
+            raise TypeError(f"its row {row.name} is not of texts, with a tuple of labels")
+        if not re.fullmatch(VARIABLE_PATTERN, row.visibility) or (row.hidden and not row.visibility):
+            raise ValueError(f"its row {row.name} has visibility {row.visibility!r}: write the name of a variable")
         if not re.fullmatch(RESOURCE_PATTERN, row.name):
             raise ValueError(f"its RESOURCES have {row.name!r}: write DOMAIN/NAME, as nodes have it")
-        if row.name in GPU_RESOURCES:
-            raise ValueError(f"its RESOURCES have {row.name}, which ganger has a row for")
+        if row.name in known:
+            raise ValueError(f"its RESOURCES have {row.name}, which has a row already")
 
 
 def _check_attributes(module: ModuleType) -> None:

@@ -64,6 +64,7 @@ ROWS = {
     "unreadable file in it": Row(
         "submit --code half -- python -V", "half.py: Permission denied", ".gangerignore", by_mode=True
     ),
+    "checkpoints are /sys": Row("submit --checkpoint /sys ok.py", "only the kernel makes files there", "./checkpoints"),
     "checkpoints in /proc": Row(
         "submit --checkpoint /proc/x ok.py", "only the kernel makes files there", "./checkpoints"
     ),

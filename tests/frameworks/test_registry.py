@@ -186,7 +186,12 @@ ROW = 'GpuResource("example.com/npu", "npu", ("example.com/product",))'
         (ROW, None),
         ("'example.com/npu'", "not a ganger.model.gpu_resources.GpuResource"),
         (ROW.replace("example.com/npu", "npu"), "write DOMAIN/NAME"),
-        (ROW.replace("example.com/npu", "amd.com/gpu"), "which ganger has a row for"),
+        (ROW.replace("example.com/npu", "amd.com/gpu"), "which has a row already"),
+        (f"{ROW}, {ROW}", None),
+        (ROW.replace('("example.com/product",)', '"example.com/product"'), "with a tuple of labels"),
+        (ROW.replace(",))", ",), 'A VAR', 'void')"), "write the name of a variable"),
+        (ROW.replace(",))", ",), '', 'void')"), "write the name of a variable"),
+        (ROW.replace(",))", ",), 'A', 5)"), "is not of texts"),
     ],
 )
 def test_a_site_has_gpus_of_its_own_vendor(row: str, why: str | None, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Resources
 from ganger.model.policy import RESTRICTED
 from ganger.model.units import EPHEMERAL_STORAGE, GIB_BYTES
-from ganger.registry import gpu_resources
+from ganger.registry import gpu_resources, no_gpus
 
 CONTAINER: Final = "ranks"
 LAUNCHER: Final = "/ganger/launcher/launcher.pyz"
@@ -139,13 +139,9 @@ def _pod(start: Start, job: Job, uid: str, settings: PodSettings, index: int) ->
         (container,) = pod["spec"]["containers"]
         pod["spec"]["resourceClaims"] = claims
         container["resources"]["claims"] = [{"name": claim["name"]} for claim in claims]
-    # Images made from those of NVIDIA set NVIDIA_VISIBLE_DEVICES=all, with which its container runtime shows them every
-    # GPU of the node, also those that others hold.
-    hidden = {row.visibility: row.hidden for row in gpu_resources().values() if row.hidden}
     for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
         if not _may_have_gpus(each["resources"]):
-            variables = ({"name": name, "value": value} for name, value in hidden.items())
-            each["env"] = [*variables, *each.get("env", ())]
+            each["env"] = [*no_gpus(), *each.get("env", ())]
     return pod
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import Final
 
-from ganger.model.cluster import HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV
+from ganger.model.cluster import DRA, HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV
 from ganger.model.network_profile import NetworkProfile, Rail
 from ganger.networks.findings import UNREADABLE, Finding
 from ganger.networks.host_tree import CONTAINER_RUNTIMES, PCI, HostTree
@@ -67,7 +67,9 @@ def _interface(profile: NetworkProfile, rail: Rail, name: str, host: HostTree) -
         )
     if profile.fabric == ROCE:
         yield from _lossless(profile, name, host)
-        if host.neighbours(name) == 0 and profile.attach != HOST_DEVICE:
+        # Devices that move into pods have no neighbours here, and those of IPv6 are in no file.
+        is_here = profile.attach not in (HOST_DEVICE, DRA) and ":" not in (rail.subnet or "")
+        if is_here and host.neighbours(name) == 0:
             what = f"{name} knows the hardware address of no peer"
             fix = (
                 f"ping the peers of rail {rail.name} before jobs start, or: ip neigh replace PEER lladdr MAC dev {name}"

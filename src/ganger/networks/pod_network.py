@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ganger.networks.dranet import template
 from ganger.networks.render import PodNetwork
+from ganger.registry import no_gpus
 
 CHECK: Final = "network-check"
 """Name of the init container."""
@@ -82,6 +83,7 @@ def _check(container: Object, expected: Object) -> Object:
     return {
         "name": CHECK,
         "image": container["image"],
+        "env": no_gpus(),
         "command": ["python3", "-I", "-S", "-c", _source(), json.dumps(expected)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": container.get("securityContext", {}),

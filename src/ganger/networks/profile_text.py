@@ -8,6 +8,7 @@ from typing import Any, Final
 from ganger.errors import RequestError
 from ganger.model.cluster import CLUSTER, DRA, HOST_DEVICE, IB, MACVLAN, ROCE, SRIOV, TCP
 from ganger.model.network_profile import NetworkProfile, Rail
+from ganger.registry import gpu_resources
 from ganger.spec.schema import build
 from ganger.spec.spec_document import Document, SpecProblem, quote, read_mapping
 from ganger.spec.validation import validate_mapping
@@ -90,6 +91,14 @@ def _inapplicable(profile: NetworkProfile) -> Iterator[SpecProblem]:
     for key in ("queue_pairs", "gdr_level", "port_failover") if profile.fabric == TCP else ():
         if getattr(profile, key):
             yield SpecProblem((key,), f"{key}: it applies to RDMA, and fabric: tcp has none: leave it out")
+    for name in profile.env:
+        if name.startswith("GANGER_") or name in {row.visibility for row in gpu_resources().values()}:
+            yield SpecProblem(("env",), f"env: {name} is set by ganger and by device plugins alone: leave it out")
+    for index, rail in enumerate(profile.rails if profile.attach == DRA else ()):
+        for key in ("network", "resource"):
+            if getattr(rail, key) is not None:
+                what = "it applies to Multus, and attach: dra gives each rail a claim: leave it out"
+                yield SpecProblem(("rails", index, key), f"rails[{index}].{key}: {what}")
     if profile.gpu_class is not None and profile.attach != DRA:
         yield SpecProblem(
             ("gpu_class",), f"gpu_class: it applies to attach: dra, not to {profile.attach}: leave it out"

@@ -4,6 +4,7 @@ Each value has its reason beside it. What NCCL and UCX choose well by themselves
 GID, which differs between hosts, and with macvlan between pods of one host.
 """
 
+import json
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -15,6 +16,8 @@ from ganger.model.network_profile import NetworkProfile
 
 ECN_CAPABLE: Final = 2
 """The two bits below the DSCP: the switches may mark packets instead of dropping them."""
+MAX_SHOWN: Final = 100
+"""Characters of a value that are shown."""
 GID_INDEX_VARIABLES: Final = ("NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX")
 GID_CHOICE: Final = "NCCL chooses the GID by NCCL_IB_ADDR_RANGE, which address_range of the profile sets"
 _GPU_TRANSPORTS: Final = {
@@ -45,7 +48,10 @@ class ReplacedVariable:
     @property
     def text(self) -> str:
         """One sentence."""
-        value = "a value that is not shown" if self.job_value is None else self.job_value or "an empty value"
+        value = self.job_value or "an empty value"
+        if len(value) > MAX_SHOWN or not value.isprintable():  # it stands in a comment, and in an Event
+            value = json.dumps(value)[:MAX_SHOWN]
+        value = "a value that is not shown" if self.job_value is None else value
         return f"{self.name}: {self.key} sets {value} in place of the profile's {self.profile_value}"
 
 

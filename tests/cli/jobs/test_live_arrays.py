@@ -38,6 +38,8 @@ def test_commands_that_need_an_element(live: Live) -> None:
     array = live.submit("--array", "5-6", "--", "true")
     live.until(array, "succeeded")
     assert live("logs", "-f", array).err.endswith(f"next: ganger logs '{array}[6]'\n")
+    assert "each element has stacks of its own" in live("logs", "--stacks", array).err
+    assert f"no element of {array} has had attempt 2" in live("logs", "--attempt", "2", array).err
     assert live("attach", array).err.endswith(f"next: ganger ls {array}   or: ganger wait {array}\n")
     assert f"{array} has no element 7\n  next: ganger ls {array}" in live("get", f"{array}[7]").err
     assert "write 0-99, 1,3,5-9:2, or 0-99%10" in live("submit", "--array", "9-1x", "--", "true").err

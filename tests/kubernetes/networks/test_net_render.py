@@ -69,6 +69,29 @@ def test_a_role_with_a_value_of_its_own_is_named_and_others_keep_that_of_the_pro
     assert "name: NCCL_IB_TC\n      value: '106'" in shown.stdout
 
 
+def test_what_a_job_writes_stays_in_a_comment(tmp_path: Path) -> None:
+    job = 'run: a\nplacement: {network: roce}\nenv: {NCCL_IB_TC: "0\\nboom: ["}\n'
+    shown = render(tmp_path, "job.yaml", "--profile", ROCE, job=job).stdout
+    assert '# NCCL_IB_TC: env sets "0\\nboom: [" in place of the profile\'s 106' in shown
+    assert YAML(typ="safe").load(shown)["spec"]
+
+
+def test_a_rail_of_sockets_needs_no_device(tmp_path: Path) -> None:
+    rail = "{name: rail0, network: fabric/rail0, interface: net1, host_interface: ens1f0, subnet: 10.0.0.0/16}"
+    spec = f"spec: {{fabric: tcp, attach: macvlan, rails: [{rail}]}}"
+    (tmp_path / "tcp.yaml").write_text(f"kind: NetworkProfile\nmetadata: {{name: tcp}}\n{spec}\n")
+    shown = render(tmp_path, "job.yaml", "--profile", "tcp.yaml", job="run: a\nplacement: {network: tcp}\n")
+    assert "# rail0: net1\n" in shown.stdout, shown
+
+
+def test_a_profile_in_braces_is_one_and_a_job_that_writes_one_is_a_job(tmp_path: Path) -> None:
+    data = YAML(typ="safe").load(Path(ROCE).read_text())
+    (tmp_path / "roce.json").write_text(json.dumps(data))
+    assert render(tmp_path, "roce.json").returncode == 0
+    job = "run: |\n  cat <<X\n  kind: NetworkProfile\n  X\nplacement: {network: roce}\n"
+    assert "# pods of job.yaml" in render(tmp_path, "job.yaml", "--profile", ROCE, job=job).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "job", "says"),
     [
@@ -99,6 +122,8 @@ def test_a_role_with_a_value_of_its_own_is_named_and_others_keep_that_of_the_pro
             ("a pod of job.yaml has 8 of 16 GPUs", "placement.sharing: exclusive"),
         ),
         ((str(PROFILES / "roce-hostdev.yaml"), "--node-gpus", "16"), JOB, ("the pod has 8 of 16 GPUs",)),
+        (("job.yaml", "--profile", ROCE, "--node-gpus", "2"), JOB, ("has 8 GPUs, and no node with 2", "--node-gpus 8")),
+        ((ROCE, "--networks", "--gpus", "3"), JOB, ("--networks is of no pod",)),
     ],
 )
 def test_what_cannot_be_rendered_says_why_and_what_to_type(

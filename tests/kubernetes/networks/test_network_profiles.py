@@ -108,6 +108,7 @@ def test_a_job_that_asks_for_a_fabric_runs_on_its_nodes_and_gets_its_rails() -> 
             assert {pod["spec"]["nodeName"] for pod in bound(api)} == {"n2", "n3"}
             for pod in bound(api):
                 (container,), (check,) = pod["spec"]["containers"], pod["spec"]["initContainers"]
+                assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in check["env"]
                 assert [rail["interface"] for rail in json.loads(pod["metadata"]["annotations"][NETWORKS])] == [
                     "net1",
                     "net2",

@@ -151,7 +151,7 @@ class KubernetesBackend(NodesOfCluster):
             GangOwners(api, may_act, self._pod_groups),
             self._inventory,
             self._pod_conditions.update,
-            self._place.has_leaving,
+            self._place.leaving,
         )
         self.devices.on_foreign_change = self._foreign.reconsider_all
         self.logs = PodLogReader(api, self._cache.pods)

@@ -28,8 +28,9 @@ MAX_PROFILE_BYTES: Final = 1 << 20
 MAX_OBJECTS_BYTES: Final = 64 << 20
 _GET_OBJECTS: Final = "kubectl get net-attach-def,nodes -A -o json"
 LIVE: Final = "/"
-_PROFILE: Final = re.compile(rb"""^\s*["']?kind["']?\s*:\s*["']?NetworkProfile\b""", re.MULTILINE)
-"""A file with it is read as a NetworkProfile, and any other as a job."""
+_PROFILE: Final = re.compile(rb"""^(?:\xef\xbb\xbf)?["']?kind["']?\s*:\s*["']?NetworkProfile\b""", re.MULTILINE)
+_PROFILE_IN_BRACES: Final = re.compile(rb"""[{,\s]["']?kind["']?\s*:\s*["']?NetworkProfile\b""")
+"""A file with the first, or one in braces with the second, is read as a NetworkProfile, and any other as a job."""
 _FILE: Final = click.argument("path", metavar="FILE")
 
 
@@ -77,13 +78,18 @@ def render_command(
     the profile, a comment says so.
     """
     try:
-        is_file = job == "-" or job.endswith((".yaml", ".yml", ".json")) or Path(job).exists()
+        path = Path(job)
+        is_file = job == "-" or job.endswith((".yaml", ".yml", ".json")) or (path.exists() and not path.is_dir())
     except OSError:  # as a path it is too long
         is_file = False
     text = _read(job, MAX_PROFILE_BYTES) if is_file else None
-    if text is not None and _PROFILE.search(text):
+    pattern = _PROFILE_IN_BRACES if text is not None and text.lstrip().startswith(b"{") else _PROFILE
+    if text is not None and pattern.search(text):
         if profile_path is not None:
             raise Problem(f"{job} is a NetworkProfile, and --profile is for a job", f"ganger net render {job}")
+        if networks and (gpus is not None or node_gpus is not None):
+            problem = "--networks is of no pod, and --gpus and --node-gpus are of one"
+            raise Problem(problem, f"ganger net render {job} --networks")
         _render_profile(
             _parse_profile(text, job),
             job,
@@ -166,6 +172,9 @@ def _render_job(
     profiles, faults = _cluster_profiles() if profile_path is None else ([_profile(profile_path)], [])
     most = max(resources.gpu.count for resources in (spec.resources, *(r.resources for r in spec.roles.values())))
     node_gpus = most if node_gpus is None else node_gpus
+    if node_gpus < most:
+        problem = f"a pod of {job} has {most} GPUs, and no node with {node_gpus} could have it"
+        raise Problem(problem, f"ganger net render {job} --node-gpus {most}")
     found = job_networks(spec, profiles, node_gpus, gpu_resource)
     asked = " or ".join(spec.placement.network)
     if not found:
@@ -213,8 +222,10 @@ def _render_job(
         show("---" if index else f"# pods of {job}")
         show(f"# network profile {each.profile.name}: fabric {each.profile.fabric}, on {nodes}")
         for rail in each.profile.rails:
-            source = f"resource {rail.resource}" if rail.resource is not None else f"claim {each.pod.claims[rail.name]}"
-            show(f"# {rail.name}: {rail.interface}, {source}")
+            source = f", resource {rail.resource}" if rail.resource is not None else ""
+            if rail.name in each.pod.claims:
+                source = f", claim {each.pod.claims[rail.name]}"
+            show(f"# {rail.name}: {rail.interface}{source}")
         for sentence in (*(one.text for one in each.replaced), *(f"warning: {one}" for one in warnings)):
             show(f"# {sentence}")
         _show_documents(pod_documents(each.pod), output)
@@ -275,7 +286,7 @@ def check_command(path: str, root: str | None, objects_path: str | None, output:
     from ganger.networks.profile_checks import check
 
     if (click.get_current_context().find_root().obj or {}).get("context") is not None:
-        raise Problem("net check takes no --context: it reads files", f"ganger net check {path}")
+        raise Problem("net check takes no --context: it reads files", "leave --context out, or unset GANGER_CONTEXT")
     profile = _profile(path)
     objects = _objects(objects_path) if objects_path is not None else ()
     try:
@@ -302,15 +313,21 @@ def _parse_profile(text: bytes, path: str) -> "NetworkProfile":
 
 def _objects(path: str) -> list[dict[str, Any]]:
     """Return the objects of a file: several documents, and lists, which kubectl prints."""
+    import json
+
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
+    text = _read(path, MAX_OBJECTS_BYTES)
     try:
-        loaded = YAML(typ="safe").load_all(_read(path, MAX_OBJECTS_BYTES))
+        try:
+            loaded = [json.loads(text)]  # as kubectl prints it with -o json: hundreds of times as fast
+        except ValueError:
+            loaded = [*YAML(typ="safe").load_all(text)]
         documents = [document for document in loaded if isinstance(document, dict)]
     except RecursionError:
         raise Problem(f"{path} is nested too deep", _GET_OBJECTS) from None
-    except (YAMLError, ValueError) as error:
+    except (YAMLError, ValueError, LookupError) as error:  # LookupError: a value that is not what its tag says
         raise Problem(f"{path} is not YAML: {' '.join(str(error).split())[:200]}", _GET_OBJECTS) from None
     objects = (document.get("items", [document]) for document in documents)
     found = [item for items in objects if isinstance(items, list) for item in items if isinstance(item, dict)]
@@ -328,9 +345,9 @@ def _read(path: str, limit_bytes: int) -> bytes:
             with Path(path).open("rb") as file:
                 data = file.read(limit_bytes + 1)
     except OSError as error:
-        raise Problem(f"{path} cannot be read: {error.strerror}", "ganger net render --help") from None
+        raise Problem(f"{path or 'the empty name'} cannot be read: {error.strerror}", f"ls -ld {path}") from None
     if len(data) > limit_bytes:
-        raise Problem(f"{path} has more than {limit_bytes >> 20} MiB", _GET_OBJECTS)
+        raise Problem(f"{path} has more than {limit_bytes >> 20} MiB", "kubectl get net-attach-def -A -o json")
     return data
 
 

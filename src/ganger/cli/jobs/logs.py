@@ -14,6 +14,7 @@ from ganger.cli.output.print_output import (
     current_time_ms,
     format_clock,
     printable,
+    shell_quote,
     show_json,
     show_json_array,
     show_json_line,
@@ -70,6 +71,9 @@ def logs_command(
         filters = [name for name, value in query.items() if value is not None and name != "attempt"]
         if filters or follow:
             raise Problem("--stacks can only be combined with --attempt", next=f"ganger logs {job} --stacks")
+        row = client.job(job)["row"]
+        if row["elements"]:
+            raise Problem(f"{row['id']} is an array: each element has stacks of its own", f"ganger ls {row['id']}")
         _show_stacks(client.stacks(job, query["attempt"]), output)
         return
     if follow and output == "json":
@@ -87,6 +91,9 @@ def _show(client: Client, detail: dict[str, Any], query: dict[str, Any], output:
     if detail["row"]["elements"]:
         elements = array_elements(client, detail["row"]["id"], {"state": None}, everything=True)
         started = [element for element in elements if element["generation"] >= (query["attempt"] or 1)]
+        if query["attempt"] and not started:
+            array = shell_quote(detail["row"]["id"])
+            raise Problem(f"no element of {array} has had attempt {query['attempt']}", f"ganger ls {array}")
         width = max((len(str(element["index"])) for element in started), default=0)
         jobs = [(element["id"], f"{element['index']:{width}}  ", {"job": element["id"]}) for element in started]
     if output == "json":

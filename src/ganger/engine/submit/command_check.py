@@ -39,7 +39,7 @@ def check_checkpoints(checkpoint: Checkpoint, directory: Path) -> None:
     if overlap := checkpoint.overlap(str(directory)):
         raise RequestError("bad_spec", f"checkpoint.local: {overlap}", "or leave local out")
     path = directory / checkpoint.dir
-    if os.path.realpath(path).startswith(_KERNEL_FILES):
+    if f"{os.path.realpath(path)}/".startswith(_KERNEL_FILES):
         message = f"checkpoint: no directory can be created at {path}: only the kernel makes files there"
         raise RequestError("no_directory", message, "name a directory on a disk: --checkpoint ./checkpoints")
     existing = path

@@ -7,9 +7,9 @@ docs/explanation/decisions/kubernetes.md, "Foreign pods as gangs")."""
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Final
 
 from ganger.backends.kubernetes.binding import Binder, is_over
@@ -49,6 +49,8 @@ from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Started, StopRequested, Submitted
 from ganger.ports import Report
 
+_log = logging.getLogger(__name__)
+
 REPLACE_S: Final = 30.0
 """Time for which the node of a killed pod is kept for the one that its owner creates instead."""
 LEAVING_S: Final = 30.0
@@ -66,7 +68,7 @@ class ForeignPods:
         owners: reads, suspends and resumes the owners of the pods.
         inventory: the nodes; it gets the pods that are placed here.
         explain: called with a pod and why it waits.
-        has_leaving: returns whether kubelets of nodes still count pods of gangs that are over there.
+        leaving: returns the pods of gangs that are over on some nodes, which kubelets still count there.
     """
 
     def __init__(
@@ -76,10 +78,12 @@ class ForeignPods:
         owners: GangOwners,
         inventory: NodeInventory,
         explain: Callable[[Key, str], None],
-        has_leaving: Callable[[Collection[str]], bool],
+        leaving: Callable[[Collection[str]], set[Key]],
     ) -> None:
         self._binder, self._pods, self._owners, self._explain = binder, pods, owners, explain
-        self._has_leaving, self._pod_over = has_leaving, asyncio.Event()
+        self._leaving, self._pod_over = leaving, asyncio.Event()
+        self._stuck = set[Key]()
+        """Pods that have been waited for in vain."""
         self._inventory = inventory
         self.lookup = ClusterLookup(inventory.level_of, binder.claims.request)
         self._loop = asyncio.get_running_loop()
@@ -198,6 +202,7 @@ class ForeignPods:
     def _withdraw(self, gang: ForeignGang) -> None:
         """End a gang that is not what was submitted any more."""
         gang.is_broken = True
+        self._pod_over.set()
         self._report_events(StopRequested(gang=gang.id))
 
     def _gangs_of(self, unit: SchedulingUnit) -> list[ForeignGang]:
@@ -244,6 +249,7 @@ class ForeignPods:
         gang = self._gangs.get(stop.gang)
         if gang is not None and gang.generation == stop.generation:
             gang.stopping = stop
+            self._pod_over.set()  # it may wait to be bound
             if not gang.is_placing:
                 self._end(gang, stop)
             self._clear_vacant(gang, stop.generation)
@@ -331,11 +337,15 @@ class ForeignPods:
         A launcher reports that nothing is left of its ranks some time before its own pod is over. A kubelet rejects
         what does not fit beside that pod, and nobody creates a bare pod again.
         """
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(LEAVING_S):
-                while gang.is_wanted and self._has_leaving(nodes):
+                while gang.is_wanted and self._leaving(nodes) - self._stuck:
                     self._pod_over.clear()
                     await self._pod_over.wait()
+        except TimeoutError:
+            stuck = self._leaving(nodes)
+            _log.warning("%s is bound beside pods that do not end: %s", gang.id, ", ".join(map(str, sorted(stuck))))
+            self._stuck = {key for key in self._stuck if key in self._pods} | stuck
 
     async def _handle_partial_binding(self, gang: ForeignGang, error: str) -> None:
         """Retry a partial binding, or undo it.

@@ -78,20 +78,23 @@ class PodPlace(RemotePlace):
         if self._events is not None:
             self._events.pod_changed(before, after)
 
-    def has_leaving(self, nodes: Collection[str]) -> bool:
-        """Return whether a pod of an attempt that is over there is left on any of these nodes."""
+    def leaving(self, nodes: Collection[str]) -> set[Key]:
+        """Return the pods on these nodes of attempts that are over there."""
         events, pods = self._events, self._cache.pods
-        left = (pods.get(key) for node in nodes for key in self._own_pods.get(node, ()))
-        return events is not None and any(pod is not None and not events.stays(pod) for pod in left)
+        keys = [key for node in nodes for key in self._own_pods.get(node, ())]
+        return {key for key in keys if events is not None and key in pods and not events.stays(pods[key])}
 
     def _note_own(self, before: Pod | None, after: Pod | None) -> None:
         pod = after or before
         if pod is None or not pod.spec.node_name or object_names.mark(pod) is None:
             return
-        if after is None or is_over(after):
-            self._own_pods[pod.spec.node_name].discard(pod.metadata.key)
-        else:
-            self._own_pods[pod.spec.node_name].add(pod.metadata.key)
+        of_node = self._own_pods[pod.spec.node_name]
+        if after is not None and not is_over(after):
+            of_node.add(pod.metadata.key)
+            return
+        of_node.discard(pod.metadata.key)
+        if not of_node:
+            del self._own_pods[pod.spec.node_name]
 
     def eviction(self, before: Pod | None, after: Pod | None) -> Evicted | None:
         """Return the eviction of a running generation from a node: its pod there has just been deleted.
