@@ -12,7 +12,7 @@ from ganger.networks.variables import ReplacedVariable, replaced
 
 @dataclass(frozen=True, slots=True)
 class JobNetwork:
-    """What a profile gives the pods of a job.
+    """Network of a job's pods by one profile.
 
     Attributes:
         profile: the profile.

@@ -6,6 +6,7 @@ claims whose pods have ended.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import CLAIM_TEMPLATES, DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from ganger.model.job import JobSpec
 from ganger.networks.dranet import template
+
+_log = logging.getLogger(__name__)
 
 COLLECT_S: Final = 0.2
 """Time for which changes are collected: a driver that starts publishes many slices."""
@@ -281,6 +284,7 @@ class DeviceClaims:
         metadata = {"namespace": job.namespace, "ownerReferences": [owner_reference(job, uid)]}
         labels = {"labels": {object_names.JOB: job.name}}
         for name, spec in specs.items():
+            _log.debug("claim template %s of %s", name, job)
             await self._api.apply(CLAIM_TEMPLATES, template(name, spec, metadata | labels))
 
     async def write(self, write: ClaimWrite) -> None:

@@ -339,7 +339,8 @@ class ForeignPods:
         """
         try:
             async with asyncio.timeout(LEAVING_S):
-                while gang.is_wanted and self._leaving(nodes) - self._stuck:
+                while gang.is_wanted and (left := self._leaving(nodes) - self._stuck):
+                    _log.debug("%s: bound once kubelets count no more of %s", gang.id, ", ".join(map(str, left)))
                     self._pod_over.clear()
                     await self._pod_over.wait()
         except TimeoutError:
