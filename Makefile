@@ -13,7 +13,7 @@
 #   make test-long  every example with its framework, what takes long; then the laws and crash tests on all policies and
 #                moments, and 100,000 forged messages, exit records, frames and rows of the log each
 #   make demo    a training job that loses a worker and comes back, told as it happens
-#   make bench   the figures, one file of a folder of bench/ each (NAMES="cli_help install" picks some)
+#   make bench   the figures, one file of a folder of bench/ each (NAMES="first_line install" picks some)
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
 #   make cluster-down  nothing of it is left
 #   make operators  other people's controllers (JobSet, Kubeflow, Ray ...), once, for the tests of the gangs that they create

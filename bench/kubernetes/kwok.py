@@ -1,8 +1,7 @@
 """A real API server whose nodes are only objects (KWOK), and one controller in a process of its own; not a bench.
 
-Used by `many_jobs`, `idle_pending`, `restart_controller`, `hand_over` and `waiting_jobs`. etcd, the API server, the
-controller and everything between them are real; nodes and kubelets are not: a bound pod is reported as running, but
-nothing runs.
+etcd, the API server, the controller and everything between them are real; nodes and kubelets are not: a bound pod is
+reported as running, but nothing runs.
 """
 
 import asyncio

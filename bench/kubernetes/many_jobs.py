@@ -17,8 +17,6 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from bench.kubernetes.binding import CRD, OFFER, job_of
-from bench.kubernetes.binding import controller as controller_in_process
 from bench.kubernetes.kwok import (
     NAMESPACE,
     clear,
@@ -37,6 +35,8 @@ from ganger.gang_jobs.object_names import key_of
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job import GpuRequest, Resources
+from tests.kubernetes.binding import CRD, OFFER, job_of
+from tests.kubernetes.binding import controller as controller_in_process
 from tools.fakeapi import Call, FakeApi, Fault
 from tools.skipping import SkippingLoop
 from tools.testcluster import Cluster

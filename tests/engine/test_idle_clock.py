@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.kubernetes.binding import BEGIN_MS, CRD, OFFER, controller
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
@@ -19,6 +18,7 @@ from ganger.engine.wall_clock import WallClock
 from ganger.kubeapi.credentials import Credentials
 from ganger.model import event as e
 from tests.engine.scenes import nodes, serve, submit
+from tests.kubernetes.binding import BEGIN_MS, CRD, OFFER, controller
 from tests.service.world import Embedded, launcher
 from tests.waiting import wait_until
 from tools.fakeapi import FakeApi

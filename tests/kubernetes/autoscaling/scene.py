@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.kubernetes.binding import CRD, OFFER, Controlled
 from ganger.controller.autoscaling.node_requests import NodeOperations
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
@@ -16,6 +15,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import Autoscaling
 from ganger.model.units import MINUTE_MS
+from tests.kubernetes.binding import CRD, OFFER, Controlled
 from tests.kubernetes.jobs.test_gang_jobs import reconciling_controller
 from tests.kubernetes.policy.test_policy_objects import definition
 from tools.fakeapi import FakeApi

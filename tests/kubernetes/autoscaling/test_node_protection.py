@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.kubernetes.binding import CRD, JOB, OFFER
 from ganger.controller.autoscaling.node_protection import ANNOTATIONS, PASS_S, RELEASE_AFTER_S, NodeProtection
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.gang_jobs.object_names import PROTECTED
@@ -16,6 +15,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.policy import Autoscaling
 from ganger.model.units import MINUTE_MS
+from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, put, reconciling_controller, running, set_rules, status
 from tests.kubernetes.manifests.test_manifests import granted
 from tests.waiting import until

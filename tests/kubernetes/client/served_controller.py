@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.kubernetes.binding import CRD, OFFER, Controlled, controller
 from ganger.controller.durable.store import DirectoryStore, StoreError
 from ganger.controller.durable.stored_code import StoredCode
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
@@ -33,6 +32,7 @@ from ganger.rest.app import make_app
 from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
 from ganger.settings import Home
 from tests.in_process import ganger_in_process
+from tests.kubernetes.binding import CRD, OFFER, Controlled, controller
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
 from tests.kubernetes.policy.test_policy_objects import definition
 from tests.rest.asgi import request as asked_of

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.gang_jobs.pod_template import CONTAINER
 from ganger.kubeapi.api_client import ApiClient
@@ -17,6 +16,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job_sections.retry_spec import Retry
+from tests.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
 from tests.kubernetes.policy.test_policy_objects import definition, following, in_force, queue
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault

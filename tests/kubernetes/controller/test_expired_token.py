@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.kubernetes.binding import GANG, Controlled, controller
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import LeaseLostError
+from tests.kubernetes.binding import GANG, Controlled, controller
 from tests.kubernetes.controller.test_controller_faults import MEMBERS, bound, leading, ruled, scene, status, submit
 from tests.waiting import until
 from tools.fakeapi import Call, FakeApi, Fault

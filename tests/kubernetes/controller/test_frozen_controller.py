@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import CRD
 from ganger.controller.__main__ import FAILED
+from tests.kubernetes.binding import CRD
 from tests.kubernetes.policy.test_policy_objects import definition
 from tools.fakeapi import FakeApi
 

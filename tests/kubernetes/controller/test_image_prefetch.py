@@ -10,12 +10,12 @@ from typing import Any
 
 import kubernetes_validate
 
-from bench.kubernetes.binding import CRD, JOB, OFFER
 from ganger.controller import image_prefetch
 from ganger.controller.image_prefetch import ImagePrefetch
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, put, reconciling_controller, running, set_rules, status
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, JOB, Controlled, controller, job_of
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import NodeDrained, NodeUncordoned, Started, StopRequested, Submitted, SuspendRequested
 from ganger.model.job import GangState
+from tests.kubernetes.binding import GANG, JOB, Controlled, controller, job_of
 from tests.kubernetes.controller.test_controller_faults import is_bound, scene, status
 from tests.kubernetes.pods.test_leftover_pods import NEXT
 from tests.waiting import until

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, JOB, OFFER, controller, job_of
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
+from tests.kubernetes.binding import GANG, JOB, OFFER, controller, job_of
 from tests.kubernetes.controller.test_controller_faults import MEMBERS, bound, scene, status, submit
 from tests.kubernetes.pods.test_leftover_pods import NEXT, keep, submit_next
 from tests.waiting import until

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.kubernetes.binding import CRD, JOB, OFFER
 from ganger.controller.__main__ import OK
+from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import SPEC
 from tests.kubernetes.policy.test_policy_objects import definition
 from tests.waiting import until

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import CRD
 from ganger.controller.storage_migration import PASS_S, StorageMigration
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import CRD
 from tests.kubernetes.foreign.scenes import scene
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import BEGIN_MS, CRD, JOB, OFFER, Controlled, controller, job_of
 from ganger.controller.standby import Candidacy
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CANDIDATE_PERIOD_S, CLIENT_RETRY_FOR_S, LEASE_DURATION_S, LeaderLease
 from ganger.model.event import Submitted
+from tests.kubernetes.binding import BEGIN_MS, CRD, JOB, OFFER, Controlled, controller, job_of
 from tests.kubernetes.controller.test_controller_faults import bound, is_bound
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault

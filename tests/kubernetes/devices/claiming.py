@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.kubernetes.binding import JOB, Controlled, controller
 from ganger.controller.jobs.claim_restrictions import ClaimRestrictions
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
+from tests.kubernetes.binding import JOB, Controlled, controller
 from tests.kubernetes.devices.published import class_body, device, slice_body
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
 from tools.fakeapi import FakeApi

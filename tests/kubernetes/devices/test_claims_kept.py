@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from bench.kubernetes.binding import controller
 from ganger.backends.kubernetes.devices.device_claims import COLLECT_S
 from ganger.backends.kubernetes.foreign.partial_bindings import BIND_TIMEOUT_S
 from ganger.backends.kubernetes.foreign.pending_units import RECHECK_S
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Pod
+from tests.kubernetes.binding import controller
 from tests.kubernetes.devices.claiming import (
     claim,
     claiming_controller,

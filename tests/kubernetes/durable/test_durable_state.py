@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import controller
 from ganger.controller.durable import durable_state
 from ganger.controller.durable.durable_state import DurableState
 from ganger.controller.durable.event_archive import Begin, newest
@@ -17,6 +16,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import LEASES
+from tests.kubernetes.binding import controller
 from tests.kubernetes.controller.test_controller_faults import bound, scene, submit
 from tests.waiting import until
 from tools.fakeapi import FakeApi

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, Controlled, controller
 from ganger.controller.durable import event_archive
 from ganger.controller.durable.event_archive import Begin, EventArchive
 from ganger.controller.durable.store import DirectoryStore, StoredFile, StoreError, unpacked
@@ -25,6 +24,7 @@ from ganger.model.event import NodeCordoned, PolicySet
 from ganger.registry import policies
 from ganger.settings import Home
 from ganger.simulation.from_log.recorded_days import read_days
+from tests.kubernetes.binding import GANG, Controlled, controller
 from tests.kubernetes.controller.test_controller_faults import bound, scene, status, submit
 from tests.waiting import until
 from tools.fakeapi import FakeApi

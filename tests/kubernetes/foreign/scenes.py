@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.kubernetes.binding import CRD, OFFER
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import Preemption, document_of
+from tests.kubernetes.binding import CRD, OFFER
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 

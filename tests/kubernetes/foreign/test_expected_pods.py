@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.kubernetes.binding import controller
 from ganger.backends.kubernetes.foreign.places.expected_pods import spark_executors
 from ganger.backends.kubernetes.nodes.pod_requests import pod_request
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import ObjectMeta, Pod
+from tests.kubernetes.binding import controller
 from tests.kubernetes.foreign.scenes import bound, pending_message, pod, preempt_by_priority, scene
 from tests.waiting import until
 from tools.fakeapi import FakeApi

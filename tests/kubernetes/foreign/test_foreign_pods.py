@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.kubernetes.binding import OFFER, controller
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import document_of
 from ganger.model.queue import Queue
 from tests.examples import examples
+from tests.kubernetes.binding import OFFER, controller
 from tests.kubernetes.foreign.scenes import (
     bound,
     gpus_of_nodes,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import OFFER, controller
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import OFFER, controller
 from tests.kubernetes.foreign.hami_plugin import plugin_of
 from tests.kubernetes.foreign.scenes import bound, group, pending_message, scene
 from tests.waiting import until

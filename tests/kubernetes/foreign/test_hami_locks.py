@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import JOB, controller
 from ganger.backends.kubernetes.gpus.hami_lock import lock_text, parse_lock
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import ObjectMeta
+from tests.kubernetes.binding import JOB, controller
 from tests.kubernetes.foreign.hami_plugin import lock_of, plugin_of, set_lock
 from tests.kubernetes.foreign.scenes import bound, group, pending_message, scene
 from tests.kubernetes.foreign.scenes import pod as grouped_pod

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import controller
 from ganger.backends.kubernetes.foreign.gang_kinds import KINDS
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import controller
 from tests.kubernetes.foreign.scenes import bound, pending_message, pod, scene
 from tests.waiting import until
 from tools.fakeapi import FakeApi

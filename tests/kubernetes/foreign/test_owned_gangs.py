@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.kubernetes.binding import controller
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import controller
 from tests.kubernetes.foreign.scenes import bound, pending_message, pod, preempt_by_priority, scene
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.kubernetes.binding import controller
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import controller
 from tests.kubernetes.foreign.scenes import bound, group, pending_message, pod, scene
 from tests.kubernetes.foreign.test_owned_gangs import bound_of, job_set, operator, serve
 from tests.waiting import until

@@ -6,8 +6,8 @@ A kubelet drops an extended resource that its node does not have: the pod would 
 from pathlib import Path
 from typing import Any
 
-from bench.kubernetes.binding import controller
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import controller
 from tests.kubernetes.foreign.scenes import bound, group, pending_message, scene
 from tests.waiting import until
 from tools.fakeapi import FakeApi

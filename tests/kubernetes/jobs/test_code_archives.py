@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import CRD
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.client.kubernetes.caller import Caller
@@ -28,6 +27,7 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key
+from tests.kubernetes.binding import CRD
 from tests.kubernetes.manifests.test_manifests import granted
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.kubernetes.binding import CRD, JOB, OFFER
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import reconciling_controller
 from tests.waiting import until
 from tools.fakeapi import FakeApi

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.kubernetes.binding import GANG, JOB
 from ganger.model.job import GangState
+from tests.kubernetes.binding import GANG, JOB
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status
 from tests.waiting import until
 

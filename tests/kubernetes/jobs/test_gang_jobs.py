@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.controller.durable.stored_code import StoredCode
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
@@ -21,6 +20,7 @@ from ganger.model.event import Checkpointed, PolicySet
 from ganger.model.job import GangState
 from ganger.model.policy import Rules
 from ganger.model.watch.rollback import Rollback
+from tests.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from tests.waiting import until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop

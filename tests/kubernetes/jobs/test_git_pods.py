@@ -15,7 +15,6 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from bench.kubernetes.binding import controller
 from ganger.controller.jobs import git_pods
 from ganger.controller.jobs.git_pods import CONTAINER, HOLDER, LABEL, GitPods
 from ganger.errors import RequestError
@@ -27,6 +26,7 @@ from ganger.kubeapi.request import ObjectRef
 from ganger.launcher.build_archive import build
 from ganger.launcher.fetch_code import ARCHIVE
 from ganger.model.job import GitCode
+from tests.kubernetes.binding import controller
 from tests.kubernetes.jobs.served_repository import commit, git, served
 from tests.kubernetes.jobs.test_gang_jobs import cluster
 from tests.waiting import until

@@ -15,7 +15,6 @@ from unittest.mock import AsyncMock
 import msgspec
 import pytest
 
-from bench.kubernetes.binding import Controlled, controller
 from ganger.code.packed_code import pack
 from ganger.controller.durable import stored_code
 from ganger.controller.durable.store import DirectoryStore
@@ -31,6 +30,7 @@ from ganger.kubeapi.objects import Key, ObjectMeta
 from ganger.launcher_server.code_pieces import NoCodeError
 from ganger.model.job import GitCode, JobSpec, Origin
 from ganger.spec import spec_from_dict
+from tests.kubernetes.binding import Controlled, controller
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE, NODES, cluster, put, status
 from tests.waiting import until
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, JOB
 from ganger.controller.jobs import job_events
 from ganger.controller.jobs.gang_job_reconciler import _requests_of
 from ganger.controller.jobs.job_events import JobEvents, Notice, decision_notices
@@ -20,6 +19,7 @@ from ganger.model.decision import Cause, Plan, PreemptionRule, Stop
 from ganger.model.event import Decided, ResumeRequested, Started, SuspendRequested
 from ganger.model.idle.idle_event import Idle, IdleStep
 from ganger.model.job import GangState
+from tests.kubernetes.binding import GANG, JOB
 from tests.kubernetes.jobs.test_gang_jobs import NODES, SPEC, cluster, put, reconciling_controller, status
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, JOB
 from bench.kubernetes.many_jobs import MAX_WRITES, writes_while_waiting
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key
+from tests.kubernetes.binding import GANG, JOB
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, cluster, put, reconciling_controller, status
 from tests.kubernetes.policy.test_policy_objects import scene
 from tests.kubernetes.policy.test_queue_status import leading, use

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from ruamel.yaml import YAML
 
-from bench.kubernetes.binding import CRD, OFFER
 from ganger.backends.kubernetes.attempt_pods import end_of
 from ganger.backends.kubernetes.pod_networks import with_rail_devices
 from ganger.kubeapi.credentials import Credentials
@@ -24,6 +23,7 @@ from ganger.model.decision import Cause
 from ganger.networks.attachments import definitions
 from ganger.networks.profile_text import profile_from_object
 from ganger.spec import spec_from_dict
+from tests.kubernetes.binding import CRD, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import JOB, put, reconciling_controller, status
 from tests.kubernetes.jobs.test_job_events import events_of
 from tests.kubernetes.networks.golden_pods import PROFILES, profile_of

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.kubernetes.binding import CRD, JOB, OFFER
 from ganger.backends.kubernetes.nodes import image_names
 from ganger.backends.kubernetes.nodes.image_names import AskedImages, full_name
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import CustomObject, Node
+from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import put, reconciling_controller, status
 from tests.waiting import until
 from tools.fakeapi import FakeApi

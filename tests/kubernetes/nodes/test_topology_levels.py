@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import Controlled, controller
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import Controlled, controller
 from tests.kubernetes.foreign.test_foreign_pods import bound, group, node, pending_message, pod, scene, until
 from tests.kubernetes.policy.test_policy_objects import accepted, definition, policy, queue
 from tools.fakeapi import FakeApi

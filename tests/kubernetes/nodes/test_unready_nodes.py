@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.backends.kubernetes.nodes.node_patience import DISCONNECTED_LOST_AFTER_S, LOST_AFTER_S
 from ganger.engine.query.listing_rows import node_rows
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from tests.kubernetes.controller.test_controller_faults import bound, status, submit
 from tests.waiting import until
 from tools.fakeapi import FakeApi

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
-from bench.kubernetes.disrupting import SETTLES_S
 from ganger.engine.eventlog.job_checkpoint import is_checkpoint
 from ganger.gang_jobs import object_names
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tests.examples import examples
+from tests.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
+from tests.kubernetes.disrupting import SETTLES_S
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop

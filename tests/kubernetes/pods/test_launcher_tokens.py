@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, JOB, controller
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.gang_jobs.object_names import key_of
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import GANG, JOB, controller
 from tests.kubernetes.nodes.test_unready_nodes import placed, scene
 from tests.waiting import until
 from tools.fakeapi import FakeApi

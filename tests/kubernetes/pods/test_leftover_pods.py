@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, JOB, OFFER, Controlled, controller, job_of
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
+from tests.kubernetes.binding import GANG, JOB, OFFER, Controlled, controller, job_of
 from tests.kubernetes.controller.test_controller_faults import MEMBERS, bound, is_bound, scene, status, submit
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault

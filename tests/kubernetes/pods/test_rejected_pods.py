@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, controller
 from ganger.backends.kubernetes.attempt_pods import admission_failure
 from ganger.engine.query.job_history import JobHistories
 from ganger.kubeapi.api_error import error_from_status
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Status
 from ganger.model.decision import Cause
+from tests.kubernetes.binding import GANG, controller
 from tests.kubernetes.controller.test_controller_faults import bound, scene, submit
 from tests.kubernetes.jobs.test_gang_jobs import cluster, put, reconciling_controller, status
 from tests.waiting import until

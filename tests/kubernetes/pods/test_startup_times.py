@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.kubernetes.binding import CRD, OFFER
 from ganger.backends.kubernetes.startup_times import startup_times
 from ganger.cli.output.job_detail_text import startup_text
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Pod
+from tests.kubernetes.binding import CRD, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import put, reconciling_controller, status
 from tests.waiting import until
 from tools.fakeapi import FakeApi

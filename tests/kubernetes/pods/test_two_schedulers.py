@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, OFFER, controller
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import GANG, OFFER, controller
 from tests.kubernetes.controller.test_controller_faults import scene, status, submit
 from tests.kubernetes.foreign.scenes import bound, pending_message
 from tests.kubernetes.foreign.scenes import scene as foreign_scene

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import GANG, JOB, Controlled
 from ganger.backends.kubernetes.volumes.claim_objects import SELECTED_NODE
 from ganger.controller.jobs.claim_restrictions import ClaimRestrictions
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.binding import GANG, JOB, Controlled
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE, cluster, controller, status
 from tests.waiting import until
 from tools.fakeapi import FakeApi

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import controller
 from ganger.engine.policy_doc.policy_validation import policy_from_dict, policy_to_dict, read_policy
 from ganger.errors import RequestError
 from ganger.gang_jobs.namespace_queues import queue_of
@@ -15,6 +14,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import NamespaceQueues
 from ganger.model.queue import Queue
+from tests.kubernetes.binding import controller
 from tests.kubernetes.foreign.test_foreign_pods import bound, pending_message, pod, scene
 from tests.kubernetes.jobs.test_gang_jobs import cluster, phase_and_message, put, reconciling_controller
 from tests.waiting import until

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import CRD, OFFER, controller, job_of
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.engine.loop import Loop
 from ganger.gang_jobs.custom_resources import PROGRAM
@@ -18,6 +17,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.policy import PolicyDocument
+from tests.kubernetes.binding import CRD, OFFER, controller, job_of
 from tests.waiting import until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bench.kubernetes.binding import Controlled, controller, job_of
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.controller.policy.queue_status import REPORT_INTERVAL_S, USAGE_INTERVAL_S
 from ganger.core.state.state import State
@@ -22,6 +21,7 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
+from tests.kubernetes.binding import Controlled, controller, job_of
 from tests.kubernetes.policy.test_policy_objects import queue, scene
 from tests.waiting import until
 from tools.fakeapi import Call, FakeApi, Fault

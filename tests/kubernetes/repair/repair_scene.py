@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.kubernetes.binding import CRD, OFFER, Controlled, controller
 from ganger.controller.policy.policy_reconciler import PolicyReconciler
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.gang_jobs.object_names import HEALTH, NODE, REPAIR
@@ -17,6 +16,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.model.node_health.fault import Fault, Severity
 from ganger.model.node_health.health_event import NodeFaulty
 from ganger.model.node_health.health_record import NodeHealth
+from tests.kubernetes.binding import CRD, OFFER, Controlled, controller
 from tests.kubernetes.jobs.test_gang_jobs import running
 from tests.kubernetes.policy.test_policy_objects import definition, policy
 from tools.fakeapi import FakeApi

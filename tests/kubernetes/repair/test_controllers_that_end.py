@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.kubernetes.binding import Controlled
 from ganger.gang_jobs.object_names import CORDONED
+from tests.kubernetes.binding import Controlled
 from tests.kubernetes.repair.repair_scene import FAULTY, Scene, health, play, report_fault
 from tests.waiting import until
 from tools.fakeapi import Fault

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from bench.kubernetes.binding import Controlled
 from ganger.gang_jobs.object_names import CORDONED
 from ganger.model.node_health.health_event import NodeRetired, RepairRequested
+from tests.kubernetes.binding import Controlled
 from tests.kubernetes.repair.repair_scene import FAULTY, Scene, health, play, report_fault
 from tests.waiting import until
 

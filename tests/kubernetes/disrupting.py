@@ -1,9 +1,9 @@
-"""Faults during the binding of one gang, drawn from a seed, and the resulting state of the gang; not a bench.
+"""Faults during the binding of one gang, drawn from a seed, and the resulting state of the gang.
 
 Permanent and transient errors, lost responses, broken connections, deleted pods and nodes, and the controller itself,
 killed at any moment and followed by another one. Moments are counted in writes, because on virtual time most of a
-binding takes no time at all. Used by `binding`, on the fake API server and virtual time, and by `bind_faults_real`, on
-a real one.
+binding takes no time at all. Used by `binding`, on the fake API server and virtual time, and by `pods.real_binding`,
+on a real one.
 """
 
 import asyncio

@@ -1,39 +1,31 @@
-"""A gang of 512 pods bound on a real API server under faults, fifty times: always fully bound or not at all.
+"""One gang bound under faults, on a real API server and KWOK nodes.
 
-The first fifty schedules of `bind_faults`, on KWOK nodes. The API server is real, behind a proxy that injects the
-faults, and so is the controller, a process that is killed with SIGKILL; pods and nodes are deleted through the API
-server. Bound pods are read from the raw objects by the bench's own client, past the proxy. The lease of a dead
-controller is deleted at once: the ten seconds start when the next controller requests it.
-
-Results are recorded as in `bind_faults`.
+`disrupting` defines the faults. The API server is behind a proxy that injects them, and the controller is a process
+that is killed with SIGKILL; pods and nodes are deleted through the API server. Bound pods are read from the raw objects
+by a client of its own, past the proxy. The lease of a dead controller is deleted at once: the ten seconds start when
+the next controller requests it.
 """
 
 import asyncio
 import json
-import os
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
 import aiohttp
 
-from bench.kubernetes.bind_faults import figures, outcomes
-from bench.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
 from bench.kubernetes.kwok import NAMESPACE, clear, controller, job, kwok, until
-from bench.measure import Figure
 from ganger.gang_jobs import object_names
+from tests.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
 from tools.fakeapi import Call, Fault, FaultProxy
 from tools.testcluster import Cluster
 from tools.testcluster.control_plane.admin_client import tls
 from tools.testcluster.nodes import fake_nodes
 
-LIVES = int(os.environ.get("GANGER_BENCH_LIVES", "50"))
-MEMBERS = int(os.environ.get("GANGER_BENCH_PODS", "512"))
 GPUS: Final = 8
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ganger-controller"
@@ -42,17 +34,11 @@ AT_ONCE: Final = {"gracePeriodSeconds": 0}
 LONGEST_LINE: Final = 1 << 20
 
 
-def run() -> list[Figure]:
-    return figures("bind_faults_real", outcomes(LIVES, MEMBERS, partial(run_lives, MEMBERS)))
-
-
 def run_lives(members: int, seeds: list[int]) -> Iterator[End]:
     """Yield the outcome of each gang, one after the other."""
     with kwok(nodes_for(members)) as cluster:
         for seed in seeds:
-            end = asyncio.run(_life(seed, members, cluster))
-            print(f"life {seed}: {end}", flush=True)
-            yield end
+            yield asyncio.run(_life(seed, members, cluster))
 
 
 async def _life(seed: int, members: int, cluster: Cluster) -> End:

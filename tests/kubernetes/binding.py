@@ -1,8 +1,7 @@
 """One gang bound under faults, on the fake API server and on virtual time.
 
 `disrupting` defines the faults. The controller is complete: loop, log and backend, run on the event loop. Kubelets that
-run nothing stand for the nodes, so no launcher ever connects. Used by `bench.kubernetes.bind_faults` with a large gang,
-and by tests in tests/kubernetes with small ones.
+run nothing stand for the nodes, so no launcher ever connects.
 """
 
 import asyncio
@@ -16,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import LauncherEndpoint, PodBootstrap
 from ganger.backends.kubernetes.repair.hook_jobs import HookJobs
@@ -39,6 +37,7 @@ from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
 from ganger.model.job_sections.retry_spec import Retry
 from ganger.ports import Clock
 from ganger.registry import order
+from tests.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 

@@ -1,1 +1,0 @@
-"""Benches of the Kubernetes API client, on the fake API server in a process of its own."""
