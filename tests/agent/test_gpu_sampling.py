@@ -14,6 +14,7 @@ from ganger.agent.sampling.gpu_source import READERS, GpuDriver, GpuSource
 from ganger.agent.sampling.node_sampler import NodeSampler
 from ganger.agent.sampling.sampling_roots import SamplingRoots
 from ganger.model.node_health.node_sample import GpuSample
+from tests.waiting import wait_until
 
 Modes = Callable[[str], None]
 ALL = tuple(name for names, _ in READERS for name in names)
@@ -87,10 +88,7 @@ def test_a_gpu_that_does_not_answer_in_time_hides_no_other(stub_nvml: Path, gpu_
         assert gpus[:2] == healthy[:2]
         assert (gpus[2].uuid, gpus[2].unread) == (healthy[2].uuid, ALL)
     gpu_modes("3")
-    deadline = time.monotonic() + 30
-    while _read(source) != healthy:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: _read(source) == healthy, "all are read again")
 
 
 def test_a_driver_that_hangs_is_one_unread_source(
@@ -103,10 +101,7 @@ def test_a_driver_that_hangs_is_one_unread_source(
     assert (sample.gpus, sample.unread) == ((), ("nvml",))
     assert sample.host.memory_bytes is not None
     gpu_modes("2")
-    deadline = time.monotonic() + 30
-    while len(sampler.sample().gpus) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: len(sampler.sample().gpus) == 2, "both GPUs are read again")
     assert sampler.sample().unread == ()
 
 

@@ -9,10 +9,10 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -22,8 +22,10 @@ from ganger.client import Client
 from ganger.client.local.start_server import serving
 from ganger.settings import Home
 from tests.in_process import ganger_in_process
+from tests.waiting import wait_until
 
 DEADLINE_S = 120.0
+wait_for = partial(wait_until, within_s=DEADLINE_S)
 BIN = Path(sys.executable).parent
 GANGER = str(BIN / "ganger")
 SERVE = (sys.executable, "-P", "-m", "ganger.server", "serve")
@@ -186,14 +188,6 @@ def worked(yard: Yard) -> Iterator[Worked]:
     jobs = Worked(yard, ended, runs, yard.attempt(runs))
     yield jobs
     jobs.finish()
-
-
-def wait_for(condition: Callable[[], object], description: str) -> None:
-    """Wait for a condition; fail with its description on time-out."""
-    until_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until_s, f"never: {description}"
-        time.sleep(0.05)
 
 
 def _drop_capabilities() -> None:

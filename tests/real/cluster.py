@@ -4,18 +4,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ganger.client import Client, ClientError
 from ganger.settings import home
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = ROOT / "examples" / "two_nodes.yaml"
 ENDED = ("succeeded", "failed", "stopped")
 DEADLINE_S = 180.0
+until = partial(wait_until, within_s=DEADLINE_S)
 
 
 class Cluster:
@@ -58,11 +60,3 @@ def end_jobs(client: Client) -> None:
         with suppress(ClientError):  # it has ended meanwhile
             client.stop(job)
     until(lambda: all(client.job(job)["row"]["state"] in ENDED for job in live), "the end of every job")
-
-
-def until(holds: Callable[[], bool], description: str) -> None:
-    """Wait for a condition; fail with its name if it does not come."""
-    until_s = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < until_s, f"{description} did not come within {DEADLINE_S:g} s"
-        time.sleep(0.05)
