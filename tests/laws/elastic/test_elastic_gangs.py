@@ -46,6 +46,12 @@ def sizes_of(spec: JobSpec) -> tuple[int, range]:
     return int("chief" in spec.roles), range(low, (high or low) + 1, spec.elastic.step if spec.elastic else 1)
 
 
+def size_of(spec: JobSpec, gpus: set[tuple[str, int, int]]) -> int:
+    """Return how many nodes, or processes of one GPU each, of the part with a range have these GPUs."""
+    own = [gpu for gpu in gpus if gpu[1] == sizes_of(spec)[0]]
+    return len(own) if "worker" in spec.roles else len({node for node, _, _ in own})
+
+
 def check_size(spec: JobSpec, shares: tuple[NodeShare, ...]) -> None:
     """Check that the part with a range is within it, and that each other role has its number of processes."""
     part, sizes = sizes_of(spec)
@@ -72,6 +78,7 @@ class Elastics:
         """Fold an event unless it is refused; check that the state holds what the oracle does."""
         if refusal(self.state, event) is not None:
             return False
+        whole = [gang.id for gang in self.in_state(*ACTIVE) if gang.attempt.left == gang.nodes]
         fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
         match event:
             case e.Decided(plan=decided):
@@ -81,9 +88,7 @@ class Elastics:
                 self._leave(name, nodes)
             case e.NodeLost(node=node):
                 for name in [*self.held]:
-                    if any(node == target for target, _, _ in self.targets.get(name, ())):
-                        self._abandon(name)
-                    self._leave(name, (node,))
+                    self._lose(name, node, is_whole=name in whole)
         for name in [*self.targets]:
             if name not in self.state.gangs or self.state.gangs[name].state is not GangState.RESIZING:
                 self._abandon(name)
@@ -98,6 +103,21 @@ class Elastics:
             case Stop(gang=name, shares=shares) if shares:
                 self.targets[name] = gpus_of(shares)
                 self.held[name] = self.held[name] | self.targets[name]
+
+    def _lose(self, name: str, node: str, *, is_whole: bool) -> None:
+        """Check that a gang which still has its minimum goes on with that, and does not queue again."""
+        had = self.targets.get(name) or (self.own[name] if is_whole else set())
+        lost = {gpu for gpu in had if gpu[0] == node}
+        if lost and (gang := self.state.gangs.get(name)) is not None:
+            (part, sizes), spec = sizes_of(gang.job.spec), gang.job.spec
+            given = -(-size_of(spec, lost) // sizes.step) * sizes.step
+            if all(gpu[1] == part for gpu in lost) and size_of(spec, had) - given in sizes:
+                assert gang.state not in (GangState.REQUEUEING, GangState.PENDING)
+            if gang.state is GangState.RESIZING:
+                self.targets[name] = gpus_of(gang.attempt.target)
+                assert self.targets[name] <= had - lost
+                check_size(spec, gang.attempt.target)
+        self._leave(name, (node,))
 
     def _leave(self, name: str, nodes: tuple[str, ...]) -> None:
         kept = self.targets.get(name, set())
@@ -225,7 +245,7 @@ def facts(elastics: Elastics, data: st.DataObject) -> Iterator[e.Event]:
 
 KINDS = (
     *("submits", "submits", "all up", "all up", "all clear", "all clear", "scales", "some clear", "fails", "finishes"),
-    *("stops", "suspends", "resumes", "lost", "returned", "drained", "uncordoned"),
+    *("stops", "suspends", "resumes", "lost", "lost", "returned", "returned", "drained", "uncordoned"),
 )
 
 

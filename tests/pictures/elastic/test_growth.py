@@ -98,8 +98,8 @@ test_growth = scenarios(
             "r1/n1:AA r1/n2:BB r2/n4:.. r2/n5:.. A,from=1,to=3,time=9h,in=rack,must B,time=9h",
             "",
             """+5m     -> AA BB AA AA | A resizing
-               lose n5 -> AA BB .. ..x | A requeueing
-               gone A  -> AA BB .. ..x""",
+               lose n5 -> AA BB AA ..x | A resizing
+               gone A  -> .. BB AA ..x""",
         ),
         "it keeps to the GPU type that it has": (
             "n1:BB,h100 n2:..,a100 n3:CC,a100 n4:..,h100 B,time=9h C,time=9h",
@@ -154,6 +154,48 @@ test_nodes_taken_away = scenarios(
     policy="dynamic",
 )
 
+test_lost_nodes = scenarios(
+    {
+        "it goes on with the others at once, and not through the queue": (
+            "n1:AA n2:AA n3:AA A,from=2,to=3,time=9h,save",
+            "a b",
+            """step A; B:2x2,q=b,time=9h -> AA AA AA | B no_capacity
+               lose n2                   -> AA ..x AA | A resizing, B no_capacity
+               gone A                    -> AA ..x AA | B no_capacity""",
+        ),
+        "an idle node is its own before a younger gang's": (
+            "n1:AA n2:AA n3:.. A,from=1,to=2,time=9h,save",
+            "",
+            """step A; lose n2; B:1x2,time=9h -> AA ..x BB | A resizing
+               gone A                         -> AA ..x BB""",
+        ),
+        "its next attempt grows into what is idle": (
+            "n1:AA n2:AA n3:BB A,from=1,to=2,time=9h,save B,time=9h",
+            "",
+            """step A; lose n2; done B -> AA ..x .. | A resizing, B succeeded
+               gone A                  -> AA ..x AA""",
+        ),
+        "two of them, one after the other": (
+            "n1:AA n2:AA n3:AA n4:AA A,from=2,to=4,time=9h",
+            "",
+            """lose n2; lose n3 -> AA ..x ..x AA | A resizing
+               gone A           -> AA ..x ..x AA""",
+        ),
+        "it leaves the whole unit of the node": (
+            "r1/n1:AA r1/n2:AA r2/n3:AA r2/n4:AA A,from=2,to=4,unit=2,unit_in=rack,time=9h",
+            "",
+            """lose n2 -> AA ..x AA AA | A resizing
+               gone A  -> .. ..x AA AA""",
+        ),
+        "at its minimum it queues again": (
+            "n1:AA n2:AA A,from=2,to=3,time=9h",
+            "",
+            "lose n2 -> AA ..x | A requeueing",
+        ),
+    },
+    policy="dynamic",
+)
+
 test_scale = scenarios(
     {
         "it gives up nodes at once, and takes no more than it was asked for": (
@@ -191,12 +233,12 @@ test_scale = scenarios(
                +1s; scale A 1 -> AA AA AA | A resizing, B no_capacity
                gone A         -> AA BB BB""",
         ),
-        "asked for more while it is resized, it is resized again": (
+        "asked for more while it is resized, it starts with that": (
             "n1:AA n2:.. n3:.. A,from=1,to=3,time=9h,save",
             "",
             """scale A 2      -> AA AA .. | A resizing
                +1s; scale A 3 -> AA AA .. | A resizing
-               gone A         -> AA AA AA | A resizing""",
+               gone A         -> AA AA AA""",
         ),
     },
     policy="dynamic",
@@ -205,11 +247,11 @@ test_scale = scenarios(
 RESIZED = "n1:AA n2:.. n3:BB A,from=1,to=2,time=9h,save B,time=9h"
 test_interrupted_resizes = scenarios(
     {
-        "a new node that is lost: it waits for its minimum again, with its place in the queue": (
+        "a new node that is lost: it goes on with what it had": (
             RESIZED,
             "",
             """+5m     -> AA AA BB | A resizing
-               lose n2 -> AA ..x BB | A requeueing
+               lose n2 -> AA ..x BB | A resizing
                gone A  -> AA ..x BB""",
         ),
         "a node that it keeps is lost": (
@@ -217,6 +259,13 @@ test_interrupted_resizes = scenarios(
             "",
             """+5m     -> AA AA BB | A resizing
                lose n1 -> ..x AA BB""",
+        ),
+        "all that it is to have is lost: it waits for its minimum again, with its place in the queue": (
+            RESIZED,
+            "",
+            """+5m              -> AA AA BB | A resizing
+               lose n2; lose n1 -> ..x ..x BB | A no_capacity
+               return n1        -> AA ..x BB""",
         ),
         "a new node that is drained": (
             RESIZED,

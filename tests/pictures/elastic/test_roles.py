@@ -72,12 +72,25 @@ test_roles = scenarios(
             f"""A:1x1,q=a,to=4,worker,{SERVER},time=9h -> AAA. A(A)
                up A; C:1x2,q=b,time=1h               -> AAA. A(A) | A resizing, C stopping_others""",
         ),
+        "a node of its workers alone is lost: it goes on with the others": (
+            "n1:... n2:.. n3:..",
+            "",
+            f"""A:1x2,to=3,{SERVER},time=9h -> AA(A) AA AA
+               up A; lose n3               -> AA(A) AA ..x | A resizing
+               gone A                      -> AA(A) AA ..x""",
+        ),
+        "the node of its server is lost: it queues again": (
+            "n1:... n2:.. n3:..",
+            "",
+            f"""A:1x2,to=3,{SERVER},time=9h -> AA(A) AA AA
+               up A; lose n1               -> ...x AA AA | A requeueing""",
+        ),
         "a node that is lost while it is resized": (
             "n1:.. n2:BB B,time=9h",
             "",
             f"""A:1x1,to=3,worker,{SERVER},time=9h -> A(A) BB
                up A; done B; +3m                  -> A(A) AA | A resizing, B succeeded
-               lose n2                            -> A(A) ..x | A requeueing
+               lose n2                            -> A(A) ..x | A resizing
                gone A                             -> A(A) ..x""",
         ),
     },

@@ -28,10 +28,10 @@ from ganger.core.cycle.candidates import Candidates
 from ganger.core.cycle.cycle import Cycle, Victim
 from ganger.core.forecast.start_forecast import forecasts_to_record
 from ganger.core.node_health import health_plan
-from ganger.core.preemption import surplus
 from ganger.core.preemption.victim_order import unsaved_ms
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state import spares
+from ganger.core.state.elastic_gangs import without_nodes
 from ganger.core.state.gang import ACTIVE, STAYING, ClassKey, Gang
 from ganger.core.state.runtime_estimate import extend_estimate
 from ganger.core.state.state import Shares, State
@@ -136,7 +136,7 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
                 vacates = gang.attempt.vacates or next((node for node in gang.nodes if node in closed), "")
                 stop = replace(stop, node=vacates, shares=_goes_on_without(state, gang, vacates))
             if cause is Cause.NODE_LOST and gang.attempt.failure is not None:
-                stop = replace(stop, node=gang.attempt.failure.node)
+                stop = replace(stop, node=gang.attempt.failure.node, shares=gang.attempt.target)
             yield stop
 
 
@@ -154,7 +154,7 @@ def _goes_on_without(state: State, gang: Gang, node: str) -> Shares:
     closed = (node, *state.maintenance.affected_nodes(state.maintenance.now_ms))
     leaves = [name for name in gang.nodes if name in closed or not spares.is_usable(state, name)]
     if gang.id in state.timers.elastic.surplus:
-        return surplus.without_nodes(state, gang, leaves)
+        return without_nodes(state.nodes, gang, state.allocations[gang.id], leaves)
     return spares.takeover(state, gang, leaves)
 
 
@@ -281,8 +281,8 @@ def _next_start(cycle: Cycle, gang: Gang, last_start: Start | None) -> Start:
 
 def _grow(cycle: Cycle, starts: list[Start]) -> tuple[list[Start], list[Stop]]:
     """Let elastic gangs grow (step 6); return the starts and the stops of gangs that are resized."""
-    growing = (gang.size < gang.max_nodes for gang in cycle.started_gangs.values())
-    is_any = bool(cycle.state.timers.elastic.by_unit) or any(growing)
+    starting = (_starting_gang(cycle, start) for start in starts)
+    is_any = bool(cycle.state.timers.elastic.by_unit) or any(gang.size < gang.max_nodes for gang in starting)
     return resizing.grow(cycle, starts) if is_any and not cycle.is_cluster_blocked else (starts, [])
 
 

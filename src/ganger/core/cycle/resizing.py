@@ -1,10 +1,10 @@
 """The sizes of elastic gangs: growth into nodes that nothing else needs, and what stays when a gang is to be smaller.
 
-Gangs grow after all pending gangs of a cycle have been tried. One that starts in the cycle starts with more nodes; a
-running one is resized. Nodes are given out unit by unit to the gang that is smallest for its minimum, as far as quota
-and limits of its user allow and no reservation is delayed, for as long as the gang is expected to run. What is given
-can be taken back by any pending gang that needs it. A gang that must stay in one domain of a topology level moves to
-another one if it can have more nodes there.
+Gangs grow after all pending gangs of a cycle have been tried. One that starts in the cycle, for the first time or after
+a resize, starts with more nodes; a running one is resized. Nodes are given out unit by unit to the gang that is
+smallest for its minimum, as far as quota and limits of its user allow and no reservation is delayed, for as long as the
+gang is expected to run. What is given can be taken back by any pending gang that needs it. A gang that must stay in one
+domain of a topology level moves to another one if it can have more nodes there.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ def grow(cycle: Cycle, starts: list[Start]) -> tuple[list[Start], list[Stop]]:
     """Return the starts of the cycle, with more nodes where there are some, and the stops of gangs that are resized."""
     state, enlarged, stops = cycle.state, dict[str, Shares](), list[Stop]()
     starting: dict[Shape, list[Gang]] = {}
-    for gang in (cycle.started_gangs[start.gang] for start in starts if start.gang in cycle.started_gangs):
+    for gang in (cycle.started_gangs.get(start.gang) or state.gangs[start.gang] for start in starts):
         if gang.size < gang.max_nodes:
             starting.setdefault(unit_of(gang), []).append(gang)
     elastic = state.timers.elastic
@@ -64,7 +64,7 @@ def grow(cycle: Cycle, starts: list[Start]) -> tuple[list[Start], list[Stop]]:
         running = (state.gangs[name] for name in elastic.ready(unit, cycle.now_ms))
         gangs = [*starting.get(unit, ()), *(gang for gang in running if gang.id not in cycle.ending)]
         for gang, shares in _grow_unit(cycle, gangs, unit, room):
-            if gang.state is GangState.PENDING:
+            if gang.state in (GangState.PENDING, GangState.RESIZING):
                 enlarged[gang.id] = shares
             else:
                 stops.append(_resizing_stop(gang, shares))

@@ -9,9 +9,10 @@ from ganger.core.fold import fold_attempt, fold_policy
 from ganger.core.node_health import transitions
 from ganger.core.queues.quota_figures import invalid_figure
 from ganger.core.state import maintenance, spares
+from ganger.core.state.elastic_gangs import without_nodes
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import NODE, GangStep, NodeStep, node_next
-from ganger.core.state.state import State
+from ganger.core.state.state import Shares, State
 from ganger.model import event as e
 from ganger.model.cluster import Cluster, Node, NodeState, is_same_node
 from ganger.model.decision import Cause
@@ -210,16 +211,31 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
         silent = [node for node in nodes if node not in gang.attempt.finished]
         if silent:
             lost = e.Failed(gang=gang.id, generation=gang.attempt.generation, node=silent[0], cause=Cause.NODE_LOST)
-            fold_attempt.fail(state, gang, lost, at_ms, spares.takeover(state, gang, names))
+            fold_attempt.fail(state, gang, lost, at_ms, _next_shares(state, gang, names))
         if any(map(gang.is_bound_for, names)):
-            gang.account.requeue(Cause.NODE_LOST)
-            gang.step(GangStep.REQUEUE, at_ms)
-            touched += [gang, *fold_attempt.abandon_target(state, gang, at_ms)]
+            gang.attempt.target = without_nodes(state.nodes, gang, gang.attempt.target, names)
+            if not gang.attempt.target:
+                gang.account.requeue(Cause.NODE_LOST)
+                gang.step(GangStep.REQUEUE, at_ms)
+                touched += [gang, *fold_attempt.abandon_target(state, gang, at_ms)]
         if gang.attempt.start is not None:
             touched += [gang, *fold_attempt.clear(state, gang, nodes, at_ms)]
-        if gang.state is GangState.RESIZING and gang.attempt.left:
-            state.reallocate(gang, at_ms)  # a spare takes over
+        if gang.state is GangState.RESIZING:
+            state.reallocate(gang, at_ms)
     return tuple(touched)
+
+
+def _next_shares(state: State, gang: Gang, lost: list[str]) -> Shares:
+    """Return what a running gang goes on with when it loses nodes: spares, or fewer nodes if it is elastic.
+
+    Nothing if it has too few of them, or has left some node already: then it queues again.
+    """
+    attempt = gang.attempt
+    if gang.state not in fold_attempt.ACTIVE or attempt.left != gang.nodes or attempt.start is None:
+        return ()
+    if gang.is_elastic:
+        return without_nodes(state.nodes, gang, attempt.start.shares, lost)
+    return spares.takeover(state, gang, lost)
 
 
 # -- queues ----------------------------------------------------------------------------------------------------------

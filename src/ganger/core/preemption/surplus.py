@@ -5,7 +5,7 @@ nodes help, all that elastic gangs hold is free for a moment; a gang of which mo
 the rest, until a placement takes no more than the surplus of any.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -16,11 +16,10 @@ from ganger.core.placement.start_check import StartRequest, find_placement
 from ganger.core.preemption.victim_order import unsaved_ms
 from ganger.core.queues.quota import need
 from ganger.core.state.allocations.allocations import NODE
-from ganger.core.state.elastic_gangs import ranked, resize_cost_ms, unit_of
+from ganger.core.state.elastic_gangs import in_units, ranked, resize_cost_ms, unit_of
 from ganger.core.state.gang import Gang
 from ganger.core.state.gang_attempts import without
 from ganger.core.state.state import Shares, State
-from ganger.model.decision import NodeShare
 from ganger.model.job import GangState
 from ganger.model.shape import Shape
 
@@ -106,7 +105,7 @@ def give_up_all(state: State, surplus: Surplus) -> list[Shrink]:
     shrinks = []
     for gang in surplus.gangs:
         shares = gang.elastic_shares(state.allocations[gang.id])[::-1]
-        shrinks.append(Shrink(gang, _without(state, gang, _in_units(state, gang, shares)[: gang.surplus])))
+        shrinks.append(Shrink(gang, _without(state, gang, in_units(state.nodes, gang, shares, shares)[: gang.surplus])))
         shrink_to(state, shrinks[-1])
     return shrinks
 
@@ -115,18 +114,6 @@ def still_needed(state: State, shrinks: list[Shrink], request: StartRequest) -> 
     """Let those gangs that need not give up anything have all again, the last first; return the others."""
     needed = [shrink for shrink in reversed(shrinks) if not _may_stay(state, shrink, request)][::-1]
     return [_least(state, shrink, request) if unit_of(shrink.gang).stacked else shrink for shrink in needed]
-
-
-def without_nodes(state: State, gang: Gang, nodes: Iterable[str]) -> Shares:
-    """Return what an elastic gang keeps when it leaves nodes: its other units, or nothing if they are too few.
-
-    Of a gang with a range of a role, the other roles cannot leave either.
-    """
-    held, leaves = state.allocations[gang.id], dict.fromkeys(nodes)
-    leaving = tuple(share for share in held if share.node in leaves)
-    own = gang.elastic_shares(leaving)
-    given = _in_units(state, gang, own, gang.elastic_shares(held))
-    return _without(state, gang, given) if len(own) == len(leaving) and len(given) <= gang.surplus else ()
 
 
 def shrink_to(state: State, shrink: Shrink) -> None:
@@ -180,7 +167,7 @@ def _shares_that_help(state: State, request: StartRequest, surplus: Surplus) -> 
             continue
         nodes = dict.fromkeys(share.node for share in placed)
         own = {name: tuple(s for s in shares_of[name] if s.node in nodes) for name in opened}
-        given = {name: _in_units(state, gang, own[name], shares_of[name]) for name, gang in opened.items()}
+        given = {name: in_units(state.nodes, gang, own[name], shares_of[name]) for name, gang in opened.items()}
         excessive = [gang for name, gang in opened.items() if len(given[name]) > gang.surplus]
         if not excessive:
             return given
@@ -192,22 +179,3 @@ def _shares_that_help(state: State, request: StartRequest, surplus: Surplus) -> 
 def _without(state: State, gang: Gang, given: Shares) -> Shares:
     """Return the other shares of a gang, with ranks in their order."""
     return ranked(gang.shape, without(state.allocations[gang.id], given), state.nodes.index)
-
-
-def _in_units(state: State, gang: Gang, given: Shares, shares: Shares = ()) -> Shares:
-    """Return shares of a gang in whole units, with others of it where they do not make up one."""
-    elastic = gang.job.spec.elastic
-    step, level = (elastic.step, elastic.level) if elastic else (1, None)
-    if step == 1:
-        return given
-    topology, index = state.nodes.topology, state.nodes.index
-    domains = topology.domain[topology.depth(level) - 1] if level in topology.levels else None
-    groups: dict[int, list[NodeShare]] = {}
-    for share in shares or given:
-        groups.setdefault(0 if domains is None else int(domains[index[share.node]]), []).append(share)
-    units: list[NodeShare] = []
-    for members in groups.values():
-        members.sort(key=lambda share: share not in given)
-        count = sum(share in given for share in members)
-        units += members[: -(-count // step) * step]
-    return tuple(units)

@@ -5,12 +5,14 @@ added, for as long as the gang is expected to run.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
+from ganger.core.nodes.node_table import NodeTable
 from ganger.core.state.gang import ACTIVE, Gang
+from ganger.core.state.gang_attempts import without
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.decision import Cause, NodeShare
 from ganger.model.job import GangState
@@ -25,6 +27,7 @@ MIN_GAIN: Final = 2
 """The gain of a resize that is worth it, as a multiple of its cost."""
 Entry = tuple[int, int, str]
 """(time from which it may grow, number of the gang, its id)"""
+Shares = tuple[NodeShare, ...]
 
 
 class ElasticGangs:
@@ -69,7 +72,7 @@ class ElasticGangs:
         return entries[position][0] if position < len(entries) else None
 
 
-def ranked(shape: Shape, shares: tuple[NodeShare, ...], index: Mapping[str, int]) -> tuple[NodeShare, ...]:
+def ranked(shape: Shape, shares: Shares, index: Mapping[str, int]) -> Shares:
     """Return the shares of an elastic gang part by part, in the order of its nodes, with ranks in that order."""
     ordered = sorted(shares, key=lambda share: (share.part, index[share.node]))
     counts = [part.ranks for part in (shape, *shape.more)]
@@ -78,6 +81,39 @@ def ranked(shape: Shape, shares: tuple[NodeShare, ...], index: Mapping[str, int]
         replace(share, ranks=tuple(range(end - counts[share.part], end)))
         for share, end in zip(ordered, ends, strict=True)
     )
+
+
+def without_nodes(table: NodeTable, gang: Gang, shares: Shares, nodes: Iterable[str]) -> Shares:
+    """Return the shares that an elastic gang keeps when it leaves nodes: whole units, or none if too few are left.
+
+    Of a gang with a range of a role, the other roles cannot leave either.
+    """
+    leaves, elastic = dict.fromkeys(nodes), gang.elastic_shares(shares)
+    leaving = tuple(share for share in shares if share.node in leaves)
+    own = gang.elastic_shares(leaving)
+    given = in_units(table, gang, own, elastic)
+    if len(own) < len(leaving) or len(elastic) - len(given) < gang.job.spec.sizes.start:
+        return ()
+    return ranked(gang.shape, without(shares, given), table.index)
+
+
+def in_units(table: NodeTable, gang: Gang, given: Shares, shares: Shares) -> Shares:
+    """Return some of the shares of a gang in whole units, with others of it where they do not make up one."""
+    elastic = gang.job.spec.elastic
+    step, level = (elastic.step, elastic.level) if elastic else (1, None)
+    if step == 1:
+        return given
+    topology, index = table.topology, table.index
+    domains = topology.domain[topology.depth(level) - 1] if level in topology.levels else None
+    groups: dict[int, list[NodeShare]] = {}
+    for share in shares:
+        groups.setdefault(0 if domains is None else int(domains[index[share.node]]), []).append(share)
+    units: list[NodeShare] = []
+    for members in groups.values():
+        members.sort(key=lambda share: share not in given)
+        count = sum(share in given for share in members)
+        units += members[: -(-count // step) * step]
+    return tuple(units)
 
 
 def unit_of(gang: Gang) -> Shape:
