@@ -230,6 +230,7 @@ class Stop:
         rule: The rule of the preemption.
         unsaved_ms: The work since its newest checkpoint when it was decided; lost unless it is saved in the notice.
         shares: What the next generation gets if it is resized, moved, or gets a spare: it keeps what both have.
+        keeps_ms: For how long at most the gang keeps the shares though they are too few, because a node was lost.
     """
 
     gang: str
@@ -241,6 +242,7 @@ class Stop:
     rule: PreemptionRule | None = None
     unsaved_ms: int = 0
     shares: tuple[NodeShare, ...] = ()
+    keeps_ms: int = 0
     kind: Literal["stop"] = field(default="stop")
 
 

@@ -3,7 +3,8 @@
 And the failures of the whole cluster, with the node time in which they occurred, are those of the raw events.
 """
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -25,6 +26,27 @@ from tests.engine.days import Day, days
 from tests.engine.scenes import played
 from tests.laws.oracles.accounting import failures_of, ledger_of
 from tests.laws.safety import account_adds_up
+
+
+@dataclass
+class KeptNodes:
+    """For how long gangs held nodes without an attempt on them, by what the state says that they hold."""
+
+    since_ms: dict[str, int] = field(default_factory=dict)
+    over_ms: Counter[str] = field(default_factory=Counter)
+
+    def note(self, state: State, at_ms: int) -> None:
+        """Take in the state after an event."""
+        keeping = {name for name, shares in state.allocations.items() if shares and not state.gangs[name].attempt.left}
+        for name in [*self.since_ms]:
+            if name not in keeping:
+                self.over_ms[name] += at_ms - self.since_ms.pop(name)
+        for name in keeping:
+            self.since_ms.setdefault(name, at_ms)
+
+    def held_ms(self, gang: str, now_ms: int) -> int:
+        """Return for how long a gang has done so."""
+        return self.over_ms[gang] + now_ms - self.since_ms.get(gang, now_ms)
 
 
 def with_reported_times(row: e.Stamped, chance: Random) -> e.Stamped:
@@ -60,16 +82,19 @@ def all_agree(log: EventLog, chance: Random) -> None:
     """Check every job's account, at its end or at that of the log, whatever times nodes report."""
     state = State()
     rows = [with_reported_times(row, chance) for row in log.iter_rows(0, log.last_seq())]
+    kept = KeptNodes()
     for number, row in enumerate(rows, start=1):
-        for gang in fold(state, row):
+        changed = fold(state, row)
+        kept.note(state, row.at_ms)
+        for gang in changed:
             if isinstance(gang, Gang) and not gang.is_head:
                 account_adds_up(gang, row.at_ms)
                 if gang.ended:
-                    agrees(gang, rows[:number], row.at_ms)
+                    agrees(gang, rows[:number], row.at_ms, kept.held_ms(gang.id, row.at_ms))
     now_ms = rows[-1].at_ms + 777
     for gang in state.gangs.values():
         if not gang.is_head:
-            agrees(gang, rows, now_ms)
+            agrees(gang, rows, now_ms, kept.held_ms(gang.id, now_ms))
     started = {start.gang for row in rows if isinstance(row.event, e.Decided) for start in starts_of(row.event)}
     for record in (state.history.failures, State(state.image()).history.failures):
         assert (record.failures, record.node_time_ms(now_ms)) == failures_of(rows, started, now_ms)
@@ -81,8 +106,10 @@ def starts_of(decided: e.Decided) -> list[Start]:
     return [decision for decision in decided.plan.decisions if isinstance(decision, Start)]
 
 
-def agrees(gang: Gang, rows: list[e.Stamped], now_ms: int) -> None:
+def agrees(gang: Gang, rows: list[e.Stamped], now_ms: int, kept_ms: int) -> None:
+    """Check an account by the raw events; that a gang keeps nodes between two attempts is not among them."""
     failed = gang.state in (GangState.FAILED, GangState.FAILING)
     raw = ledger_of(rows, gang.id, gang.submitted_ms, now_ms, failed=failed)
+    raw["held"] += kept_ms
     ledger = gang.account.ledger(now_ms)
     assert {part: getattr(ledger, f"{part}_ms") for part in (*PARTS, "held")} == raw

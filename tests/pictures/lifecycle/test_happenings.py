@@ -23,14 +23,14 @@ test_nodes = scenarios(
         "the rest of the gang is stopped first": (
             "n1:AA n2:AA n3:..",
             "",
-            """lose n1 -> ..x AA .. | A requeueing
+            """lose n1 -> ..x AA .. | A resizing
                gone A  -> ..x AA AA""",
         ),
         "while it starts": (
             "n1:.. n2:.. n3:..",
             "",
             """C:2x2   -> CC CC ..
-               lose n1 -> ..x CC .. | C requeueing
+               lose n1 -> ..x CC .. | C resizing
                gone C  -> ..x CC CC""",
         ),
         "lost and cordoned": (
@@ -52,14 +52,14 @@ test_nodes = scenarios(
         "a second loss of the same gang": (
             "n1:AA n2:AA n3:AA n4:...",
             "",
-            """lose n1          -> ..x AA AA ... | A requeueing
-               lose n2          -> ..x ..x AA ... | A requeueing
-               gone A; C:1x2    -> ..x ..x CC ... | A no_node""",
+            """lose n1          -> ..x AA AA ... | A resizing
+               lose n2          -> ..x ..x AA ... | A resizing
+               gone A; C:1x2    -> ..x ..x AA CC. | A resizing""",
         ),
         "removed from the listing": (
             "n1:AA n2:AA n3:..",
             "",
-            """list n2:.. n3:.. -> AA .. | A requeueing
+            """list n2:.. n3:.. -> AA .. | A resizing
                gone A           -> AA AA""",
         ),
         "listed with less capacity": ("n1:AAAA", "", "list n1:.. -> .. | A no_node"),

@@ -144,7 +144,7 @@ test_several_at_once = scenarios(
         "a node, then a rank on another: no retry is used": (
             "n1:AA n2:AA n3:.. A,max=0",
             "",
-            """lose n1; fails A signal -> ..x AA .. | A requeueing
+            """lose n1; fails A signal -> ..x AA .. | A resizing
                gone A                  -> ..x AA AA""",
         ),
         "both nodes": (
@@ -179,7 +179,7 @@ test_by_phase = scenarios(
             "n1:.. n2:.. n3:..",
             "",
             """C:2x2,max=0      -> CC CC ..
-               up C n1; lose n2 -> CC ..x .. | C requeueing
+               up C n1; lose n2 -> CC ..x .. | C resizing
                gone C           -> CC ..x CC""",
         ),
         "checkpoint: an end before it is complete loses it": (
@@ -196,7 +196,7 @@ test_by_phase = scenarios(
         "recovery: a second node is lost while the rest is cleared": (
             "n1:AA n2:AA n3:.. n4:.. A,max=0",
             "",
-            """lose n1 -> ..x AA .. .. | A requeueing
+            """lose n1 -> ..x AA .. .. | A resizing
                lose n2 -> ..x ..x AA AA""",
         ),
         "recovery: it fails again before its first step": (

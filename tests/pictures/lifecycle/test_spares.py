@@ -28,13 +28,6 @@ test_spares = scenarios(
                 lose n1                   -> ....x AAAA AAAA .... | A resizing, Y no_capacity
                 gone A                    -> ....x AAAA AAAA .... | Y no_capacity""",
         ),
-        "without a spare the job queues again": (
-            RACKS,
-            "",
-            """A:2x4,in=rack,must,time=9h -> AAAA AAAA .... ....
-               up A; Y:3x4,prio=high      -> AAAA AAAA .... .... | Y no_capacity
-               lose n1                    -> ....x AAAA .... .... | A requeueing, Y no_capacity""",
-        ),
         "one spare replaces one node: with two lost at once, and after the second, the job queues again": (
             "r1/n1:.... r1/n2:.... r1/n3:.... r1/n4:....",
             "",

@@ -66,6 +66,7 @@ class Cycle:
             others may be preempted for, or a gang has surplus that it did not have: another cycle is due at once.
         wakes_ms: Times from which gangs may be preempted that have started lately.
         moves: Stops of gangs that go on on other nodes so that a larger gang fits.
+        given_up: Stops of gangs that keep nodes no longer, since others can be stopped for them in their queue.
         holds: Capacity held for gangs.
         precedence: The precedence among its gangs.
         reservations: The reservations.
@@ -83,6 +84,7 @@ class Cycle:
     is_unfinished: bool = False
     wakes_ms: list[int] = field(default_factory=list)
     moves: list[Stop] = field(default_factory=list)
+    given_up: list[Stop] = field(default_factory=list)
     holds: CapacityHolds = field(init=False)
     precedence: Precedence = field(init=False)
     reservations: CycleReservations = field(init=False)

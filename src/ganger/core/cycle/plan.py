@@ -86,11 +86,13 @@ def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) ->
         searched = defrag.move_by_schedule(cycle) if state.document.defrag.every_ms else []
         reasons = publish_reasons.changed_reasons(cycle, known) if explains else []
     preempted = list(map(_preempting_stop, cycle.victims))
-    decisions: list[Decision] = [*stops, *preempted, *cycle.moves, *resizes, *replaced, *starts]
+    decisions: list[Decision] = [*stops, *preempted, *cycle.given_up, *cycle.moves, *resizes, *replaced, *starts]
     decisions += [*cycle.reservations.changes.values(), *reasons, *searched]
     is_due_at_once = cycle.limits.is_unfinished or cycle.is_unfinished or _frees_others(state, stops)
     is_due_at_once = is_due_at_once or _recalls_spares(state, (*stops, *preempted))
     is_due_at_once = is_due_at_once or any(_was_scaled(state.gangs.get(start.gang)) for start in starts)
+    freeing = (*stops, *preempted, *cycle.given_up)
+    is_due_at_once = is_due_at_once or any(state.gangs[stop.gang].is_short for stop in freeing)
     next_wake_ms = now_ms if is_due_at_once else _next_wake_ms(cycle, starts)
     errors = state.pending.forecast_errors
     is_forecast_due = explains and bool(decisions) and errors.is_due(state.seq, _pending_count(state))
@@ -124,7 +126,7 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
     closed = frozenset(state.maintenance.affected_nodes(now_ms))
     maintained = {gang.id: gang for gang in state.on_nodes(closed) if gang.state in STAYING and gang.uses(closed)}
     for gang in sorted((state.timers.in_transition | timed_out | maintained).values(), key=lambda gang: gang.number):
-        cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(state, gang)
+        cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(state, gang, now_ms)
         cause = cause or (Cause.DRAINED if gang.id in maintained else None)
         if cause:
             stop = _stop(gang, cause, 0 if cause in UNSAVED else _notice_left_ms(gang, now_ms))
@@ -136,7 +138,10 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
                 vacates = gang.attempt.vacates or next((node for node in gang.nodes if node in closed), "")
                 stop = replace(stop, node=vacates, shares=_goes_on_without(state, gang, vacates))
             if cause is Cause.NODE_LOST and gang.attempt.failure is not None:
-                stop = replace(stop, node=gang.attempt.failure.node, shares=gang.attempt.target)
+                stop = replace(stop, node=gang.attempt.failure.node)
+                if not gang.is_short:
+                    keeps_ms = (gang.attempt.kept_until_ms or now_ms) - now_ms
+                    stop = replace(stop, shares=gang.attempt.target, keeps_ms=keeps_ms)
             yield stop
 
 
@@ -199,8 +204,10 @@ def _failure_cause(gang: Gang) -> Cause | None:
     return attempt.failure.cause if attempt.failure and attempt.stop_sent is None and is_ending else None
 
 
-def _pause_cause(state: State, gang: Gang) -> Cause | None:
-    """Return why a gang has to be suspended, leave a node or be smaller, or why the rest of a finished one goes."""
+def _pause_cause(state: State, gang: Gang, now_ms: int) -> Cause | None:
+    """Return why a gang has to be suspended, leave nodes or be smaller, or why the rest of a finished one goes."""
+    if gang.is_short and gang.attempt.kept_until_ms is not None and now_ms >= gang.attempt.kept_until_ms:
+        return Cause.NODE_LOST
     if gang.state in STAYING and (gang.suspends or gang.attempt.vacates):
         if gang.suspends:
             return gang.suspends
@@ -262,13 +269,22 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
 
 
 def _next_starts(cycle: Cycle) -> list[Start]:
-    """Return the next starts of gangs that are resized and whose attempt before has left all nodes."""
+    """Return the next starts of gangs that are resized and whose attempt before has left all nodes.
+
+    What a gang lacks beside the nodes that it keeps is taken from the first cycle on, so that no later gang gets it
+    while the last attempt is being stopped.
+    """
     state, starts = cycle.state, list[Start]()
     for gang in sorted(state.timers.in_transition.values(), key=lambda gang: gang.number):
-        is_clear = not gang.attempt.left and spares.is_clear(state, gang)
-        if gang.state is GangState.RESIZING and is_clear and gang.id not in cycle.ending:
-            last_start = starts[-1] if starts else None
-            starts.append(_next_start(cycle, gang, last_start))
+        if gang.state is not GangState.RESIZING or gang.end_cause or gang.suspends or gang.attempt.vacates:
+            continue
+        completed = resizing.complete(cycle, gang) if gang.missing_nodes else gang
+        if gang.attempt.left or gang.id in cycle.ending or not spares.is_clear(state, gang):
+            continue
+        if completed is not None:
+            starts.append(_next_start(cycle, completed, starts[-1] if starts else None))
+        elif preemption.could_preempt(cycle, gang):
+            cycle.given_up.append(_stop(gang, Cause.NODE_LOST, 0))
     return starts
 
 

@@ -26,7 +26,7 @@ from ganger.core.preemption.victim_search import Choice, Leaving, choose
 from ganger.core.queue_order.policy_interface import preemption_rules
 from ganger.core.queues.quota import need
 from ganger.core.reservations.queue_rotation import is_large_cluster
-from ganger.core.state.gang import ACTIVE, LEAVING, ClassKey, Gang
+from ganger.core.state.gang import LEAVING, ClassKey, Gang
 from ganger.core.state.pending_index import NUMBER, PRIORITY, QUEUE
 from ganger.core.state.state import Shares
 from ganger.model.decision import PreemptionRule
@@ -58,6 +58,29 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
         Victim(other, gang.id, PreemptionRule.ORDER, unsaved_ms(other, cycle.now_ms)) for other in choice.victims
     ]
     return _preempt(cycle, gang, victims, choice.shares)
+
+
+def could_preempt(cycle: Cycle, gang: Gang) -> bool:
+    """Return whether others would be stopped for a gang that keeps nodes, if it waited in its queue instead."""
+    state, none = cycle.state, replace(gang.attempt, left=(), target=(), kept_until_ms=None)
+    rules = preemption_rules(cycle.policy, state.document)
+    with state.trial():
+        state.release(gang)
+        waiting = replace(gang, state=GangState.PENDING, shape=gang.job.spec.shape, attempt=none)
+        if cycle.policy.ORDERS_RUNNING:
+            staying = [other for other, _ in state.allocated() if not _is_leaving(cycle, other)]
+            later = _later_gangs(cycle, waiting, [other for other in staying if other.state is not GangState.PENDING])
+            choice = choose(state, waiting, _leaving(cycle), lambda: VictimOrder(later)) if later else None
+        elif rules is not None:
+            surplus = find_surplus(state, cycle.now_ms, cycle.ending)
+            planned = Planned(cycle.ending, cycle.started_gangs, _owners(cycle))
+            legality = Legality(state, cycle.now_ms, rules, planned)
+            if not _may_help(cycle, waiting, legality, surplus, has_more=True):
+                return False
+            choice = _choose_by_rules(cycle, waiting, (legality, surplus, None), {})
+        else:
+            return False
+    return choice is not None and bool(choice.victims or choice.shrinks)
 
 
 def preempt_by_rules(cycle: Cycle, start: Callable[[Gang], bool]) -> dict[ClassKey, PendingReason]:
@@ -149,20 +172,8 @@ def _preempt_by_rules(
     cycle: Cycle, gang: Gang, may_give: tuple[Legality, Surplus, _Legal | None], start: Callable[[Gang], bool]
 ) -> dict[ClassKey, PendingReason] | None:
     """Stop what the rules allow so that `gang` fits, and reserve the capacity; return None if that does not help."""
-    state, (legality, surplus, known) = cycle.state, may_give
-    may_stop = legality.may_preempt(gang.queue, gang.job.spec.priority)
     rule_of: dict[str, PreemptionRule] = {}
-
-    def order() -> VictimOrder:
-        legal, rules = known or _legal_victims(cycle, gang, legality, surplus)
-        rule_of.update(rules)
-        if not (legal and could_ever_start(state, start_request(gang))):
-            return VictimOrder([])
-        found = cheapest_first(state, gang, legal, cycle.now_ms)
-        return found._replace(victims=[*legality.together(gang, _within_budget(cycle, found.victims), rule_of)])
-
-    with cycle.holds.released(), cycle.reservations.kept_from(gang):  # a reservation takes precedence over a hold
-        choice = choose(state, gang, _leaving(cycle), order if may_stop else None, surplus)
+    choice = _choose_by_rules(cycle, gang, may_give, rule_of)
     if choice is None or not _displace(cycle, gang, choice, start):
         return None
     reasons: dict[ClassKey, PendingReason] = {}
@@ -171,10 +182,29 @@ def _preempt_by_rules(
     return reasons
 
 
+def _choose_by_rules(
+    cycle: Cycle, gang: Gang, may_give: tuple[Legality, Surplus, _Legal | None], rule_of: dict[str, PreemptionRule]
+) -> Choice | None:
+    """Return what the rules allow to stop so that `gang` fits, as `choose` does; add the rules to `rule_of` by gang."""
+    legality, surplus, known = may_give
+
+    def order() -> VictimOrder:
+        legal, rules = known or _legal_victims(cycle, gang, legality, surplus)
+        rule_of.update(rules)
+        if not (legal and could_ever_start(cycle.state, start_request(gang))):
+            return VictimOrder([])
+        found = cheapest_first(cycle.state, gang, legal, cycle.now_ms)
+        return found._replace(victims=[*legality.together(gang, _within_budget(cycle, found.victims), rule_of)])
+
+    may_stop = legality.may_preempt(gang.queue, gang.job.spec.priority)
+    with cycle.holds.released(), cycle.reservations.kept_from(gang):  # a reservation takes precedence over a hold
+        return choose(cycle.state, gang, _leaving(cycle), order if may_stop else None, surplus)
+
+
 def _victims(cycle: Cycle, gang: Gang, choice: Choice, rule_of: dict[str, PreemptionRule]) -> Iterator[Victim]:
     """Yield those of a choice that are to stop, and that give up their surplus; others do not start."""
     for other in choice.victims:
-        if other.state in ACTIVE:
+        if other.may_be_preempted:
             yield Victim(other, gang.id, rule_of[other.id], unsaved_ms(other, cycle.now_ms))
     for other, kept in choice.shrinks:
         yield Victim(other, gang.id, PreemptionRule.SURPLUS, unsaved_ms(other, cycle.now_ms), kept)
@@ -191,10 +221,10 @@ def _within_budget(cycle: Cycle, victims: list[Gang]) -> Iterator[Gang]:
     recent = [(queue, at_ms) for queue, at_ms in newest if at_ms is not None and at_ms > since_ms]
     counts = Counter([queue for queue, _ in recent] + [victim.gang.queue for victim in cycle.victims])
     for victim in victims:
-        if victim.state in ACTIVE and counts[victim.queue] >= budget:
+        if victim.may_be_preempted and counts[victim.queue] >= budget:
             cycle.wakes_ms += [at_ms + HOUR_MS for queue, at_ms in recent if queue == victim.queue]
             continue
-        counts[victim.queue] += victim.state in ACTIVE
+        counts[victim.queue] += victim.may_be_preempted
         yield victim
 
 
@@ -300,7 +330,7 @@ def _leaving_in_part(cycle: Cycle) -> list[Gang]:
     resized = [name for name, gang in cycle.state.timers.in_transition.items() if gang.state is GangState.RESIZING]
     names = dict.fromkeys((*resized, *(victim.gang.id for victim in cycle.victims if victim.kept)))
     gangs = (cycle.state.gangs[name] for name in names if name not in cycle.ending)
-    return [gang for gang in gangs if gang.state is GangState.RESIZING]
+    return [gang for gang in gangs if gang.state is GangState.RESIZING and not gang.is_short]
 
 
 def _leaving_whole(cycle: Cycle) -> list[Gang]:

@@ -7,7 +7,7 @@ gang is expected to run. What is given can be taken back by any pending gang tha
 domain of a topology level moves to another one if it can have more nodes there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -17,6 +17,7 @@ import numpy as np
 
 from ganger.core.cycle.cycle import Cycle
 from ganger.core.placement.start_check import exceeded_limit, start_request
+from ganger.core.reservations.capacity_forecast import Reservation
 from ganger.core.state.elastic_gangs import is_gain, ranked, unit_of
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
@@ -193,13 +194,49 @@ def _take(cycle: Cycle, gang: Gang, added: Shares, shares: Shares) -> Shares:
     return shares
 
 
-def place_near(cycle: Cycle, gang: Gang, shape: Shape, own: Shares) -> Shares | None:
-    """Return where more nodes of a gang fit, in the smallest domain around those that it has."""
+def complete(cycle: Cycle, gang: Gang) -> Gang | None:
+    """Place what a gang lacks beside the nodes that it keeps, for the rest of the cycle; return it with all of them.
+
+    One that must be in one domain may find all that it needs in another one. None if there is nothing yet. It moves
+    reservations as any gang that has run before.
+    """
+    state, attempt, kept = cycle.state, gang.attempt, gang.attempt.target
+    whole = replace(gang, shape=gang.job.spec.shape)
+    with state.trial():
+        state.release(gang)
+        if exceeded_limit(state, start_request(whole)) is not None:
+            return None
+    lacking = replace(same_kind(state, whole.shape, kept), nodes=gang.missing_nodes)
+    moved = cycle.reservations.movable_by(whole)
+    placed = place_near(cycle, whole, lacking, kept)
+    if placed is None and moved:
+        placed = place_near(cycle, whole, lacking, kept, [other for other, _ in moved])
+    target = (*kept, *placed) if placed else ()
+    if placed is None and whole.shape.layout.required:
+        placed = target = cycle.reservations.find_start(whole, start_request(whole)).shares or ()
+        lacking = whole.shape
+    if not placed:
+        return None
+    whole.attempt = replace(attempt, target=ranked(whole.shape, target, state.nodes.index))
+    state.release(gang)
+    state.take(whole, whole.attempt.target)
+    cycle.reservations.table.add_running(replace(whole, shape=lacking), placed)
+    cycle.reservations.postpone(moved)
+    return whole
+
+
+def place_near(
+    cycle: Cycle, gang: Gang, shape: Shape, own: Shares, weaker: Iterable[Reservation] = ()
+) -> Shares | None:
+    """Return where more nodes of a gang fit, in the smallest domain around those that it has.
+
+    They delay no reservation but the weaker ones.
+    """
     more, around = replace(gang, shape=shape), tuple(share.node for share in own)
     taken = () if shape.stacked else tuple(share.node for share in gang.elastic_shares(own))
     for outside in _outsides(cycle.state, shape, around):
         request = replace(start_request(more), avoids=(*gang.avoids, *taken, *outside))
-        placed = cycle.reservations.find_start(more, request, for_ms=_stays_ms(cycle, gang)).shares
+        placed = cycle.reservations.find_start(more, request, weaker, for_ms=_stays_ms(cycle, gang)).shares
         if placed is not None:
             return placed
     return None

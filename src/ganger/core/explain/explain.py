@@ -58,7 +58,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy, *, is_administ
         raise KeyError(name)
     if gang.state is not GangState.PENDING:
         lines = (*_unready_lines(state, gang), *_spare_lines(state, gang), *_save_lines(state, gang, now_ms))
-        return Explanation(job=name, state=gang.state, sentence=_state_sentence(gang), domains=lines)
+        return Explanation(job=name, state=gang.state, sentence=_state_sentence(gang, now_ms), domains=lines)
     reason, what_if = _reason_and_changes(state, gang, now_ms, policy, is_administrator=is_administrator)
     position, waiting = _position(state, gang, now_ms, policy)
     reserved = state.reservations.get(gang.id)
@@ -310,9 +310,15 @@ def _prediction_lines(state: State, gang: Gang, earliest_start: EarliestStart | 
             yield f"{blocker.id} is expected to {verb} {format_duration(end_ms - now_ms)}, {basis} {source}"
 
 
-def _state_sentence(gang: Gang) -> str:
+def _state_sentence(gang: Gang, now_ms: int) -> str:
     if gang.state is GangState.SUSPENDED:
         return f"{gang.id} is suspended: it waits for `ganger resume {shell_quoted_id(gang.id)}`"
+    if gang.attempt.kept_until_ms is not None:
+        kept = ", ".join(share.node for share in gang.attempt.target[:4])
+        left_ms = max(0, gang.attempt.kept_until_ms - now_ms)
+        more = "another node" if gang.missing_nodes == 1 else f"{gang.missing_nodes} other nodes"
+        lost = gang.attempt.failure.node if gang.attempt.failure else "a node"
+        return f"{gang.id} lost {lost}: it keeps {kept} for up to {format_duration(left_ms)} until there is {more}"
     nodes = ", ".join(gang.nodes[:4]) or "no node"
     more = f" and {len(gang.nodes) - 4} more" if len(gang.nodes) > 4 else ""
     number = gang.attempt.generation

@@ -429,6 +429,9 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     if stop.cause is Cause.PREEMPTED and stop.rule is not PreemptionRule.SPARE:
         gang.attempt.preempted_ms = at_ms
     failure = gang.attempt.failure
+    if gang.is_short and stop.cause is Cause.NODE_LOST:
+        gang.step(GangStep.REQUEUE, at_ms)
+        return (gang, *fold_attempt.abandon_target(state, gang, at_ms))
     if stop.cause not in retry.ENDINGS or (failure is not None and stop.cause is failure.cause):
         if gang.state is GangState.RESIZING:
             state.reallocate(gang, at_ms)  # now it is known until when it leaves its nodes

@@ -144,10 +144,13 @@ def _evict(attempt: Attempt, node: str, leave_by_ms: int) -> None:
     attempt.vacates, attempt.leave_by_ms = node, leave_by_ms
 
 
-def fail(state: State, gang: Gang, failed: e.Failed, at_ms: int, target: Shares = ()) -> None:
+def fail(
+    state: State, gang: Gang, failed: e.Failed, at_ms: int, target: Shares = (), kept_until_ms: int | None = None
+) -> None:
     """Decide what follows from the first failure of a generation; later ones are its consequences.
 
-    `target` is what the next attempt may start on at once.
+    `target` is what the next attempt may start on at once, or what it keeps until `kept_until_ms` while that is too
+    little: not through a pause, which a gang gets that has failed before without progress, and may do so again.
     """
     attempt = gang.attempt
     if attempt.failure is not None:
@@ -168,8 +171,8 @@ def fail(state: State, gang: Gang, failed: e.Failed, at_ms: int, target: Shares 
         gang.account.fail(at_ms, failed.cause, failed.since_ms)
         state.history.failures.failures += attribute(failed).blame is not Blame.USER
     gang.retries = retries
-    if decision.retries and target:
-        gang.attempt.target = target
+    if decision.retries and target and (kept_until_ms is None or not decision.pause_ms):
+        attempt.target, attempt.kept_until_ms = target, kept_until_ms
         gang.step(GangStep.RESIZE, at_ms)
     else:
         gang.step(GangStep.RETRY if decision.retries else GangStep.FAIL, at_ms)
@@ -199,6 +202,7 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touch
     if attempt.left:
         return ()
     if gang.state is GangState.RESIZING and not gang.has_finished:
+        gang.account.lose(at_ms, is_observed=gang.is_observed)
         state.reallocate(gang, at_ms)
         return ()
     return abandon_target(state, gang, at_ms) if gang.attempt.target else end_attempt(state, gang, at_ms)
@@ -208,6 +212,7 @@ def abandon_target(state: State, gang: Gang, at_ms: int) -> Touched:
     """Free what a gang that is resized no more holds for its next attempt; return the gangs that waited for its end."""
     gang.attempt.target = ()
     state.reallocate(gang, at_ms)
+    gang.attempt.kept_until_ms = None
     return () if gang.attempt.left else end_attempt(state, gang, at_ms)
 
 
@@ -216,7 +221,8 @@ def end_attempt(state: State, gang: Gang, at_ms: int) -> Touched:
     attempt = gang.attempt
     state.end_allocation(gang, at_ms)
     attempt.lent, attempt.recalled_by = (), ""
-    gang.shape = gang.job.spec.shape if gang.is_elastic or gang.job.spec.spares else gang.shape
+    attempt.kept_until_ms = None
+    gang.shape = gang.job.spec.shape if gang.has_other_size else gang.shape
     was_active = gang.state in ACTIVE
     gang.step(GangStep.FINISHED if gang.has_finished else GangStep.CLEARED, at_ms)
     if gang.account.part != "working" and (was_active or gang.state is not GangState.SUCCEEDED):

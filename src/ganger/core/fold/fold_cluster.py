@@ -89,6 +89,7 @@ def _change_node(state: State, change: NodeEvent, at_ms: int) -> Touched:
         case e.NodeLost(node=node, detail=detail):
             if state.health.leaving.pop(node, None) is None and not state.nodes.is_cordoned(node):
                 transitions.note_loss(state, node, detail, at_ms)
+            state.repairs = state.repairs.lose([node], at_ms)
             return _lose(state, [node], at_ms)
         case e.NodeDrained(node=node):
             transitions.keep_cordon(state, node)
@@ -99,7 +100,10 @@ def _change_node(state: State, change: NodeEvent, at_ms: int) -> Touched:
             state.health.leaving.pop(node, None)  # the notice was withdrawn
             transitions.vouch(state, node, by, at_ms)
             return ()
-        case e.NodeReturned() | e.NodeCordoned():
+        case e.NodeReturned(node=node):
+            state.repairs = state.repairs.bring_back([node], at_ms)
+            return ()
+        case e.NodeCordoned():
             return ()
 
 
@@ -134,6 +138,8 @@ def _list_nodes(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     lost = [name for name in before if name not in after or name in listed.lost]
     lost += [name for name in before if name not in lost and _is_too_small(state, after[name])]
     touched = _lose(state, lost, at_ms)
+    state.repairs = state.repairs.lose(listed.lost, at_ms).forget([name for name in before if name not in after])
+    state.repairs = state.repairs.bring_back([name for name in after if name not in listed.lost], at_ms)
     state.health.leaving = {
         name: node_state
         for name, node_state in state.health.leaving.items()
@@ -211,9 +217,15 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
         silent = [node for node in nodes if node not in gang.attempt.finished]
         if silent:
             lost = e.Failed(gang=gang.id, generation=gang.attempt.generation, node=silent[0], cause=Cause.NODE_LOST)
-            fold_attempt.fail(state, gang, lost, at_ms, _next_shares(state, gang, names))
+            target = _next_shares(state, gang, names)
+            kept = () if target else _kept_shares(state, gang, names)
+            kept_until_ms = at_ms + state.repairs.kept_ms if kept else None
+            fold_attempt.fail(state, gang, lost, at_ms, target or kept, kept_until_ms)
         if any(map(gang.is_bound_for, names)):
-            gang.attempt.target = without_nodes(state.nodes, gang, gang.attempt.target, names)
+            if gang.attempt.kept_until_ms is not None:
+                gang.attempt.target = tuple(share for share in gang.attempt.target if share.node not in names)
+            else:
+                gang.attempt.target = without_nodes(state.nodes, gang, gang.attempt.target, names)
             if not gang.attempt.target:
                 gang.account.requeue(Cause.NODE_LOST)
                 gang.step(GangStep.REQUEUE, at_ms)
@@ -236,6 +248,23 @@ def _next_shares(state: State, gang: Gang, lost: list[str]) -> Shares:
     if gang.is_elastic:
         return without_nodes(state.nodes, gang, attempt.start.shares, lost)
     return spares.takeover(state, gang, lost)
+
+
+def _kept_shares(state: State, gang: Gang, lost: list[str]) -> Shares:
+    """Return the shares that a running gang keeps until there is a node for each that it loses.
+
+    None of roles or slices, whose nodes depend on each other, of nodes that another gang lends it, or that are to be
+    left; and none of an elastic gang that has its minimum or a gang with spares, which have other ways to go on.
+    """
+    attempt, spec, shape = gang.attempt, gang.job.spec, gang.shape
+    is_plain = not (spec.roles or spec.spares or gang.is_elastic or attempt.lent or shape.slices.level)
+    is_plain = is_plain and not attempt.vacates
+    if attempt.start is None or not is_plain or gang.state not in fold_attempt.ACTIVE or attempt.left != gang.nodes:
+        return ()
+    closed = (*lost, *state.maintenance.affected_nodes(state.at_ms))
+    return tuple(
+        share for share in attempt.start.shares if share.node not in closed and spares.is_usable(state, share.node)
+    )
 
 
 # -- queues ----------------------------------------------------------------------------------------------------------

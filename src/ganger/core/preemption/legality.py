@@ -23,7 +23,7 @@ from ganger.core.queues.quota import Vector, need
 from ganger.core.queues.quota_figures import RESOURCES
 from ganger.core.queues.share_bounds import ZERO_VECTOR
 from ganger.core.state.allocations.quota_charges import Beyond, Reclaimable
-from ganger.core.state.gang import ACTIVE, Gang
+from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.decision import PreemptionRule
 from ganger.model.policy import ALL, FAIR_SHARE, NONE, QUEUE, Preemption
@@ -62,7 +62,7 @@ class Legality:
         state, tree = self._state, self._state.tree
         self._owners = {gang.id: gang for gang in owners}
         self._owners_below.clear()
-        leaving = (gang.id for gang in state.timers.in_transition.values() if gang.state not in ACTIVE)
+        leaving = (gang.id for gang in state.timers.in_transition.values() if not gang.may_be_preempted)
         gone: dict[int, list[str]] = {}
         for name in dict.fromkeys((*leaving, *self._ending)):
             for index in tree.path(tree.index[state.gangs[name].queue]):
@@ -220,7 +220,7 @@ class Legality:
         """Return the gangs of a queue that hold nodes and are not about to leave, and those that the cycle starts."""
         gangs = self._state.allocations.oldest(queue=queue)
         may_stay = (gang for gang in gangs if gang.id not in self._ending and not gang.attempt.lent)
-        return [gang for gang in may_stay if gang.state in ACTIVE or gang.id in self._starting]
+        return [gang for gang in may_stay if gang.may_be_preempted or gang.id in self._starting]
 
     def _was_passed_over(self, victim: Gang) -> bool:
         """Return whether a gang was passed over for long when it started for the first time, and still runs.

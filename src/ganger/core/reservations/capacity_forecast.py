@@ -209,8 +209,8 @@ class CapacityForecast:
     def _leaving_rows(self, ledger: ColumnTable, gang: Gang) -> Ints:
         """Return the rows of a gang that is leaving; of one that goes on elsewhere, those of what it gives up."""
         rows = np.array(ledger.row_indices((gang.id,)), dtype=np.int64)
-        if not gang.attempt.target:
-            return rows
+        if not gang.attempt.target or (gang.is_short and gang.id in self._ending):
+            return rows  # what it keeps, it gives up
         if ledger is not self.state.allocations.table:
             return rows[:0]  # it stays charged
         parting = dict.fromkeys(gang.attempt.parting)

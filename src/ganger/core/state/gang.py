@@ -72,7 +72,8 @@ class Gang:
     checkpoints, retries: what its attempts leave to the next.
     first_started_ms: when all nodes of an attempt had started for the first time.
     ran_ms: how long earlier attempts held nodes.
-    ran_node_ms: the same times the number of nodes, which may have changed.
+    kept_ms: how long it kept nodes of an attempt after that, because it lacked others for the next one.
+    ran_node_ms: both, times the number of nodes, which may have changed.
     end_cause: why it is to end.
     suspends: why it is to be suspended as soon as possible.
     awaits: the jobs whose end it still waits for.
@@ -95,6 +96,7 @@ class Gang:
     retries: Retries = Retries()
     first_started_ms: int | None = None
     ran_ms: int = 0
+    kept_ms: int = 0
     ran_node_ms: int = 0
     end_cause: Cause | None = None
     suspends: Cause | None = None
@@ -209,6 +211,28 @@ class Gang:
         return tuple(share for share in shares if share.part == part)
 
     @property
+    def may_be_preempted(self) -> bool:
+        """True if it holds nodes and is not about to leave them: it runs, or keeps them until there are enough."""
+        return self.state in ACTIVE or self.is_short
+
+    @property
+    def has_other_size(self) -> bool:
+        """True if it may hold another number of nodes than its job asks for: more, spares, or those that it keeps."""
+        return self.is_elastic or bool(self.job.spec.spares) or self.attempt.kept_until_ms is not None or self.is_short
+
+    @property
+    def missing_nodes(self) -> int:
+        """The nodes that it lacks for its next attempt, while it keeps the others of the last one."""
+        if self.attempt.kept_until_ms is None:
+            return 0
+        return self.job.spec.sizes.start - len(self.attempt.target)
+
+    @property
+    def is_short(self) -> bool:
+        """True if it holds too few nodes to start: those of its last attempt, which it keeps until there are more."""
+        return not self.job.spec.roles and self.shape.nodes < self.job.spec.nodes
+
+    @property
     def size(self) -> int:
         """Its nodes, spares among them; with a range of a role, the processes of that."""
         part = self.job.spec.elastic_part
@@ -246,8 +270,8 @@ class Gang:
         return self.shape.with_nodes(counts)
 
     def shape_on(self, shares: Iterable[NodeShare]) -> Shape:
-        """Return its shape when it holds these shares, if it is elastic or has spares."""
-        if not self.is_elastic and not self.job.spec.spares:
+        """Return its shape when it holds these shares, if their number may change."""
+        if not self.has_other_size:
             return self.shape
         parts = [share.part for share in shares]
         return self.shape.with_nodes([parts.count(part) for part in range(1 + len(self.shape.more))])
@@ -364,7 +388,7 @@ class Gang:
 
     def mean_gpu_milli(self, now_ms: int) -> int:
         """Return the thousandths of GPUs that it has held, as the mean over the time for which it held nodes."""
-        held_ms = self.ran_ms + (now_ms - self.attempt.began_ms if self.holds_nodes else 0)
+        held_ms = self.ran_ms + self.kept_ms + (now_ms - self.attempt.began_ms if self.holds_nodes else 0)
         return need(self.shape)[0] * self.held_node_ms(now_ms) // (held_ms * self.shape.all_nodes) if held_ms else 0
 
     @property

@@ -33,6 +33,8 @@ class Attempt:
     began_ms: when that was decided.
     left: nodes on which something of it may still run.
     target: while it is resized, the shares of the next attempt.
+    kept_until_ms: until when it keeps the shares of the target if they are too few, because a node was lost; None: they
+        are enough.
     started, finished: nodes that have reported so.
     stepped: it has reported a step.
     stepped_before: an earlier attempt had.
@@ -54,6 +56,7 @@ class Attempt:
     began_ms: int = 0
     left: tuple[str, ...] = ()
     target: tuple[NodeShare, ...] = ()
+    kept_until_ms: int | None = None
     started: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()
     stepped: bool = False

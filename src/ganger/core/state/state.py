@@ -23,6 +23,7 @@ from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.gang_attempts import without
 from ganger.core.state.job_arrays import ArrayJob, LiveArrays, array_of_unsplit
 from ganger.core.state.maintenance import MaintenanceWindows
+from ganger.core.state.node_repairs import NodeRepairs
 from ganger.core.state.pending_gangs import PendingGangs, PendingImage, ReservedStarts
 from ganger.core.state.runtime_estimate import HistoryImage, RunTimeHistory
 from ganger.core.state.timers import Timers
@@ -66,6 +67,7 @@ class Image:
     usage: list[DecayedUsage] = field(default_factory=list)
     node_time: list[NodeTimeRecord] = field(default_factory=list)
     history: HistoryImage = field(default_factory=HistoryImage)
+    repairs: NodeRepairs = NodeRepairs()
 
 
 class State:
@@ -87,6 +89,7 @@ class State:
     health: the health of nodes.
     maintenance: windows that are not over.
     history: run times of ended jobs, and failures of all gangs.
+    repairs: how long lost nodes were away.
     """
 
     def __init__(self, image: Image | None = None, find_score: FindScore = own_score) -> None:
@@ -101,7 +104,7 @@ class State:
         self.reservations = ReservedStarts(image.reservations, image.early_releases, image.defragmented_ms)
         self.health = HealthRecords(image.health)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
-        self.history = RunTimeHistory(image.history)
+        self.history, self.repairs = RunTimeHistory(image.history), image.repairs
         self.timers = Timers()
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.document)
         self.nodes.score_cache.find_score = find_score
@@ -139,6 +142,7 @@ class State:
             usage=usage,
             node_time=self.tree.node_time.records(self.at_ms),
             history=self.history.image(),
+            repairs=self.repairs,
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -153,7 +157,7 @@ class State:
         copy.gangs.clear()  # its indexes refer to this very dict
         copy.gangs.update((name, gangs[name]) for name in self.gangs)
         copy.pending.copy_members(self.pending, gangs)
-        copy.history = self.history.copy()
+        copy.history, copy.repairs = self.history.copy(), self.repairs
         copy.fair_shares = self.fair_shares.copy(copy.tree)
         copy.tree.node_time = self.tree.node_time.copy()
         for gang in copy.gangs.values():
@@ -242,17 +246,23 @@ class State:
         self.release(gang)
         self.end_usage(gang, at_ms)
         gang.ran_node_ms = gang.held_node_ms(at_ms)
-        gang.ran_ms += at_ms - gang.attempt.began_ms
+        held_ms = at_ms - gang.attempt.began_ms
+        if gang.is_short:
+            gang.kept_ms += held_ms
+        else:
+            gang.ran_ms += held_ms
 
     def begin_usage(self, gang: Gang) -> None:
         """Count what the gang holds as usage of its queue and its user, from its start on."""
         if gang.charged_nodes:
             self.fair_shares.begin(gang.queue, gang.job.user, need(gang.charged_shape), gang.attempt.began_ms)
-        self.history.failures.begin(gang.shape.all_nodes, gang.attempt.began_ms)
+        if not gang.is_short:  # nodes on which nothing runs are not exposed to failures of jobs
+            self.history.failures.begin(gang.shape.all_nodes, gang.attempt.began_ms)
 
     def end_usage(self, gang: Gang, at_ms: int) -> None:
         """Add the final usage of a gang that no longer holds anything."""
-        self.history.failures.end(gang.shape.all_nodes, gang.attempt.began_ms, at_ms)
+        if not gang.is_short:
+            self.history.failures.end(gang.shape.all_nodes, gang.attempt.began_ms, at_ms)
         owner, interval_ms = (gang.queue, gang.job.user), (gang.attempt.began_ms, at_ms)
         if gang.charged_nodes:
             self.fair_shares.end(*owner, need(gang.charged_shape), interval_ms)

@@ -113,6 +113,8 @@ def _sentence(gang: Gang) -> str:
                 f"it returns to a checkpoint of step {rollback.step} or before" if rollback and gang.goes_back else ""
             )
             return f"{attempt}{returns or vacates or failure or 'preempted'}; the rest of it is being stopped"
+        case GangState.RESIZING if gang.missing_nodes:
+            return f"{attempt}{failure}; it keeps its other nodes, and starts again with {gang.missing_nodes} more"
         case GangState.RESIZING:
             return f"{attempt}it is being resized, and goes on with its newest checkpoint"
         case GangState.FAILING:

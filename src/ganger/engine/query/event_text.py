@@ -465,6 +465,8 @@ def _decision_text(decision: Decision) -> str:
             unsaved = f"; {format_duration(decision.unsaved_ms)} of work is not saved" if decision.unsaved_ms else ""
             next_nodes = tuple(share.node for share in decision.shares)
             onward = f"; it starts again on {_name_list(next_nodes)}" if next_nodes else ""
+            if decision.keeps_ms:
+                onward = f"; it keeps {_name_list(next_nodes)} for up to {format_duration(decision.keeps_ms)}"
             return f"{gang} is stopped{notice}: {stop_text(decision)}{unsaved}{onward}"
         case ReservedStart(gang=gang, start_ms=None, cause=cause):
             return f"{gang} lost its reserved start: {RESERVATION_CAUSES[cause]}"
