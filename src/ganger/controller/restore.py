@@ -109,6 +109,7 @@ def restore_image(
         node_time=current_node_time(usage.values(), queues),
         history=HistoryImage(run_times=known_run_times(usage), failures=failures, failure_node_ms=failure_node_ms),
         node_states={node.name: NodeState.READY for node in nodes},
+        preemptions=tuple((gang.queue, ms) for gang in gangs if (ms := gang.attempt.preempted_ms) is not None),
     )
     return job_checkpoint.join_checkpoints(checkpoints, image), frozenset(unreadable)
 

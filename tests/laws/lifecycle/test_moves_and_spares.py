@@ -1,7 +1,7 @@
-"""Random histories with moves and spares: nothing is held twice, and every attempt has all of its ranks.
+"""Random histories with moves, spares and lost nodes: nothing is held twice, and every attempt has all of its ranks.
 
-Jobs that may be moved are moved by schedule and on request, nodes come and go, spares are lent and take over. Which
-gang holds what is counted from the attempts alone.
+Jobs that may be moved are moved by schedule and on request, nodes come and go, spares are lent and take over, and gangs
+that lose nodes keep the others. Which gang holds what is counted from the attempts alone.
 """
 
 from collections import Counter
@@ -16,6 +16,7 @@ from ganger.core.explain.defrag_plan import defrag_plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import Gang
 from ganger.model import event as e
+from ganger.model.cluster import NodeState
 from ganger.model.decision import Cause, Move, Plan, Start, Stop
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Origin, Resources
 from ganger.model.job_sections.checkpoint_spec import Checkpoint
@@ -70,7 +71,11 @@ class Moving(elastic.Elastics):
             for share in (*own, *next_ones, *beside):
                 for device in share.devices:
                     assert holders.setdefault((share.node, device), name) == name, f"{share.node} is held twice"
-            for shares in filter(None, (start.shares, attempt.target)):
+            if attempt.kept_until_ms is not None:
+                assert {share.node for share in attempt.target} < {share.node for share in start.shares}
+                assert not gang.job.spec.spares
+            targets = [attempt.target] if attempt.target and attempt.kept_until_ms is None else []
+            for shares in (start.shares, *targets):
                 ranks = [rank for share in shares for rank in share.ranks]
                 assert ranks == list(range(gang.job.spec.processes)), f"{name} has all of its ranks, in order"
                 assert len({share.node for share in shares}) == gang.job.spec.nodes
@@ -114,15 +119,43 @@ class Moving(elastic.Elastics):
                     lender = self.state.gangs[name]
                     assert lender.state in (*elastic.ACTIVE, GangState.RESIZING), "it is stopped with the lender"
                     assert share.node in {spare.node for spare in lender.attempt.spares}, "and when the spare is needed"
-            if gang.state is GangState.RESIZING and not gang.attempt.left:
+            if gang.state is GangState.RESIZING and gang.attempt.kept_until_ms is not None:
+                if not gang.attempt.left:
+                    assert self.now_ms < gang.attempt.kept_until_ms <= gang.since_ms + 33 * MINUTE_MS
+                    assert self.lacks_more_than(gang, len(self.idle_nodes(gang))), "it starts when it can"
+            elif gang.state is GangState.RESIZING and not gang.attempt.left:
                 target = {share.node for share in gang.attempt.target}
                 others = [other for other in self.state.gangs.values() if target & {*other.attempt.lent}]
                 assert others, "a gang that has left its nodes starts on its spares at once"
                 assert not any(other.state in elastic.ACTIVE for other in others), "or when the borrowers have left"
 
+    def idle_nodes(self, gang: Gang) -> set[str]:
+        """Return the nodes in service that nothing is on and that a gang may have; none while one is reserved."""
+        table, state = self.state.nodes, self.state
+        held = {share.node for shares in state.allocations.values() for share in shares}
+        ready = [node for node in table.nodes if table.states[table.index[node.name]] is NodeState.READY]
+        racks = {table.nodes[table.index[share.node]].domains for share in gang.attempt.target}
+        is_bound = bool(gang.job.spec.placement.topology)
+        near = {node.name for node in ready if node.domains in racks or not is_bound}
+        return set() if state.reservations else near - held
+
+    def lacks_more_than(self, gang: Gang, nodes: int) -> bool:
+        return gang.job.spec.nodes - len(gang.attempt.target) > nodes
+
+    def check_precedence(self, planned: Plan) -> None:
+        """Check that no gang starts on what one that keeps nodes could go on with."""
+        used = {node for decision in planned.decisions if isinstance(decision, Start) for node in decision.nodes}
+        started = {decision.gang for decision in planned.decisions if isinstance(decision, Start | Stop)}
+        for gang in self.in_state(GangState.RESIZING):
+            idle = self.idle_nodes(gang)
+            is_first = all(other.number >= gang.number for other in self.in_state(GangState.RESIZING))
+            if gang.attempt.kept_until_ms is not None and gang.id not in started and is_first:
+                assert self.lacks_more_than(gang, len(idle)) or not self.lacks_more_than(gang, len(idle - used))
+
     def run_cycles(self) -> list[Plan]:
         while True:
             planned = plan(self.state, self.now_ms, POLICIES["dynamic"])
+            self.check_precedence(planned)
             stops = [decision for decision in planned.decisions if isinstance(decision, Stop)]
             starts = [decision.gang for decision in planned.decisions if isinstance(decision, Start)]
             assert len({stop.gang for stop in stops}) == len(stops), "each is stopped once"

@@ -103,13 +103,13 @@ class Contest:
             assert preemptor.spec.priority - victim.spec.priority >= rules.priority_gap
 
     def _are_few(self, stops: list[Stop]) -> None:
-        """Check that no queue loses more jobs within an hour than it may; a job may be preempted again after that."""
+        """Check that no queue loses more jobs within an hour than it may; one that is preempted again counts again."""
         most, since_ms = self.world.state.document.preemption.max_per_hour, self.world.now_ms - HOUR_MS
         queue_of = {name: job.spec.queue for name, job in self.world.raw.jobs.items()}
         for queue in {queue_of[stop.gang] for stop in stops} if most is not None else ():
-            lately = {name for name, times_ms in self.preempted.items() if times_ms[-1] > since_ms}
-            gone = {*lately, *(stop.gang for stop in stops)}
-            assert sum(queue_of.get(name) == queue for name in gone) <= most
+            own = [times_ms for name, times_ms in self.preempted.items() if queue_of.get(name) == queue]
+            lately = sum(at_ms > since_ms for times_ms in own for at_ms in times_ms)
+            assert lately + sum(queue_of[stop.gang] == queue for stop in stops) <= most
 
     def _come_closer(self, stops: list[Stop], running: dict[str, int], leaving: Collection[str]) -> None:
         """Check that no queue that is reclaimed from by its share has less than the other one afterwards.

@@ -166,6 +166,20 @@ test_limits = scenarios(
             """policy preemption.max_per_hour=0 -> AABB
                C:1x2,q=a,time=3h                -> AABB | C no_capacity""",
         ),
+        "one that is preempted again within the hour, and ended since, counts twice": (
+            "n1:AA A,q=b,time=9h",
+            "a=2 b=",
+            """policy preemption.max_per_hour=2 -> AA
+               policy preemption.cooldown=0     -> AA
+               C:1x2,q=a,time=3h                -> AA | A requeueing, C stopping_others
+               gone A                           -> CC | A no_capacity
+               done C                           -> AA | C succeeded
+               D:1x2,q=a,time=3h                -> AA | A requeueing, D stopping_others
+               gone A                           -> DD | A no_capacity
+               stop A; done D                   -> .. | D succeeded, A stopped
+               B:1x2,q=b,time=9h                -> BB
+               E:1x2,q=a,time=3h                -> BB | E no_capacity""",
+        ),
         "only so many jobs of a queue are preempted within an hour": (
             "n1:AABB A,q=b,time=9h B,q=b,time=9h",
             "a=4 b=",

@@ -217,8 +217,7 @@ def _within_budget(cycle: Cycle, victims: list[Gang]) -> Iterator[Gang]:
         yield from victims
         return
     since_ms = cycle.now_ms - HOUR_MS
-    newest = ((gang.queue, gang.attempt.preempted_ms) for gang in cycle.state.gangs.values())
-    recent = [(queue, at_ms) for queue, at_ms in newest if at_ms is not None and at_ms > since_ms]
+    recent = [(queue, at_ms) for queue, at_ms in cycle.state.preemptions if at_ms > since_ms]
     counts = Counter([queue for queue, _ in recent] + [victim.gang.queue for victim in cycle.victims])
     for victim in victims:
         if victim.may_be_preempted and counts[victim.queue] >= budget:

@@ -35,6 +35,7 @@ from ganger.model.idle import idle_event as i
 from ganger.model.job import GangState, Job, JobSpec
 from ganger.model.node_health import health_event as h
 from ganger.model.node_health.health_decision import ActOnNode, GroupFaults, OpenHealthBreaker
+from ganger.model.units import HOUR_MS
 from ganger.model.watch import watch_event as w
 
 Touched = tuple[Gang, ...]
@@ -428,6 +429,8 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang.attempt.stop_sent, gang.attempt.notice_until_ms = stop.cause, at_ms + stop.notice_ms
     if stop.cause is Cause.PREEMPTED and stop.rule is not PreemptionRule.SPARE:
         gang.attempt.preempted_ms = at_ms
+        lately = (preemption for preemption in state.preemptions if preemption[1] > at_ms - HOUR_MS)
+        state.preemptions = (*lately, (gang.queue, at_ms))
     failure = gang.attempt.failure
     if gang.is_short and stop.cause is Cause.NODE_LOST:
         gang.step(GangStep.REQUEUE, at_ms)

@@ -38,6 +38,8 @@ from ganger.model.queue import Queue
 from ganger.model.shape import Shape
 
 Shares = tuple[NodeShare, ...]
+Preemption = tuple[str, int]
+"""(queue of the preempted gang, Unix ms)"""
 
 FIRST_PORT, PORTS = 20_000, 10_000
 """Rendezvous ports, below Linux's default range for outgoing connections (32768 and up)."""
@@ -68,6 +70,7 @@ class Image:
     node_time: list[NodeTimeRecord] = field(default_factory=list)
     history: HistoryImage = field(default_factory=HistoryImage)
     repairs: NodeRepairs = NodeRepairs()
+    preemptions: tuple[Preemption, ...] = ()
 
 
 class State:
@@ -90,6 +93,7 @@ class State:
     maintenance: windows that are not over.
     history: run times of ended jobs, and failures of all gangs.
     repairs: how long lost nodes were away.
+    preemptions: those by a rule within the last hour.
     """
 
     def __init__(self, image: Image | None = None, find_score: FindScore = own_score) -> None:
@@ -105,6 +109,7 @@ class State:
         self.health = HealthRecords(image.health)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
         self.history, self.repairs = RunTimeHistory(image.history), image.repairs
+        self.preemptions = image.preemptions
         self.timers = Timers()
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.document)
         self.nodes.score_cache.find_score = find_score
@@ -143,6 +148,7 @@ class State:
             node_time=self.tree.node_time.records(self.at_ms),
             history=self.history.image(),
             repairs=self.repairs,
+            preemptions=self.preemptions,
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -157,7 +163,7 @@ class State:
         copy.gangs.clear()  # its indexes refer to this very dict
         copy.gangs.update((name, gangs[name]) for name in self.gangs)
         copy.pending.copy_members(self.pending, gangs)
-        copy.history, copy.repairs = self.history.copy(), self.repairs
+        copy.history, copy.repairs, copy.preemptions = self.history.copy(), self.repairs, self.preemptions
         copy.fair_shares = self.fair_shares.copy(copy.tree)
         copy.tree.node_time = self.tree.node_time.copy()
         for gang in copy.gangs.values():
