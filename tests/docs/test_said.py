@@ -81,7 +81,8 @@ def test_keys_of_a_job_file_exist(page: Path) -> None:
 
 def test_every_example_is_documented_and_run() -> None:
     readme = (ROOT / "examples" / "README.md").read_text()
-    texts = [
+    texts = [(ROOT / "Makefile").read_text()]
+    texts += [
         path.read_text() for place in TESTS for path in (ROOT / place).rglob("*.*") if path.suffix in (".py", ".md")
     ]
     for example in (ROOT / "examples").iterdir():

@@ -107,9 +107,13 @@ def restore_image(
         document=document_of(policy, queues),
         usage=current_usage(usage.values(), policy.half_life_ms, queues),
         node_time=current_node_time(usage.values(), queues),
-        history=HistoryImage(run_times=known_run_times(usage), failures=failures, failure_node_ms=failure_node_ms),
+        history=HistoryImage(
+            run_times=known_run_times(usage),
+            failures=failures,
+            failure_node_ms=failure_node_ms,
+            preemptions=tuple((gang.queue, ms) for gang in gangs if (ms := gang.attempt.preempted_ms) is not None),
+        ),
         node_states={node.name: NodeState.READY for node in nodes},
-        preemptions=tuple((gang.queue, ms) for gang in gangs if (ms := gang.attempt.preempted_ms) is not None),
     )
     return job_checkpoint.join_checkpoints(checkpoints, image), frozenset(unreadable)
 

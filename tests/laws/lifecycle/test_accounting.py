@@ -3,8 +3,7 @@
 And the failures of the whole cluster, with the node time in which they occurred, are those of the raw events.
 """
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -25,28 +24,8 @@ from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import played
 from tests.laws.oracles.accounting import failures_of, ledger_of
+from tests.laws.oracles.kept_nodes import KeptNodes
 from tests.laws.safety import account_adds_up
-
-
-@dataclass
-class KeptNodes:
-    """For how long gangs held nodes without an attempt on them, by what the state says that they hold."""
-
-    since_ms: dict[str, int] = field(default_factory=dict)
-    over_ms: Counter[str] = field(default_factory=Counter)
-
-    def note(self, state: State, at_ms: int) -> None:
-        """Take in the state after an event."""
-        keeping = {name for name, shares in state.allocations.items() if shares and not state.gangs[name].attempt.left}
-        for name in [*self.since_ms]:
-            if name not in keeping:
-                self.over_ms[name] += at_ms - self.since_ms.pop(name)
-        for name in keeping:
-            self.since_ms.setdefault(name, at_ms)
-
-    def held_ms(self, gang: str, now_ms: int) -> int:
-        """Return for how long a gang has done so."""
-        return self.over_ms[gang] + now_ms - self.since_ms.get(gang, now_ms)
 
 
 def with_reported_times(row: e.Stamped, chance: Random) -> e.Stamped:

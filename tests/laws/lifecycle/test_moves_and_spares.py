@@ -71,10 +71,10 @@ class Moving(elastic.Elastics):
             for share in (*own, *next_ones, *beside):
                 for device in share.devices:
                     assert holders.setdefault((share.node, device), name) == name, f"{share.node} is held twice"
-            if attempt.kept_until_ms is not None:
+            if gang.retries.kept_until_ms is not None:
                 assert {share.node for share in attempt.target} < {share.node for share in start.shares}
                 assert not gang.job.spec.spares
-            targets = [attempt.target] if attempt.target and attempt.kept_until_ms is None else []
+            targets = [attempt.target] if attempt.target and gang.retries.kept_until_ms is None else []
             for shares in (start.shares, *targets):
                 ranks = [rank for share in shares for rank in share.ranks]
                 assert ranks == list(range(gang.job.spec.processes)), f"{name} has all of its ranks, in order"
@@ -119,9 +119,9 @@ class Moving(elastic.Elastics):
                     lender = self.state.gangs[name]
                     assert lender.state in (*elastic.ACTIVE, GangState.RESIZING), "it is stopped with the lender"
                     assert share.node in {spare.node for spare in lender.attempt.spares}, "and when the spare is needed"
-            if gang.state is GangState.RESIZING and gang.attempt.kept_until_ms is not None:
+            if gang.state is GangState.RESIZING and gang.retries.kept_until_ms is not None:
                 if not gang.attempt.left:
-                    assert self.now_ms < gang.attempt.kept_until_ms <= gang.since_ms + 33 * MINUTE_MS
+                    assert self.now_ms < gang.retries.kept_until_ms <= gang.since_ms + 33 * MINUTE_MS
                     assert self.lacks_more_than(gang, len(self.idle_nodes(gang))), "it starts when it can"
             elif gang.state is GangState.RESIZING and not gang.attempt.left:
                 target = {share.node for share in gang.attempt.target}
@@ -149,7 +149,7 @@ class Moving(elastic.Elastics):
         for gang in self.in_state(GangState.RESIZING):
             idle = self.idle_nodes(gang)
             is_first = all(other.number >= gang.number for other in self.in_state(GangState.RESIZING))
-            if gang.attempt.kept_until_ms is not None and gang.id not in started and is_first:
+            if gang.retries.kept_until_ms is not None and gang.id not in started and is_first:
                 assert self.lacks_more_than(gang, len(idle)) or not self.lacks_more_than(gang, len(idle - used))
 
     def run_cycles(self) -> list[Plan]:

@@ -65,8 +65,7 @@ class Cycle:
         is_unfinished: A gang that would have been preempted at once does not start after all, gangs were left out that
             others may be preempted for, or a gang has surplus that it did not have: another cycle is due at once.
         wakes_ms: Times from which gangs may be preempted that have started lately.
-        moves: Stops of gangs that go on on other nodes so that a larger gang fits.
-        given_up: Stops of gangs that keep nodes no longer, since others can be stopped for them in their queue.
+        stops: Stops of gangs that move to other nodes so that a larger gang fits, or that give up nodes they keep.
         holds: Capacity held for gangs.
         precedence: The precedence among its gangs.
         reservations: The reservations.
@@ -83,8 +82,7 @@ class Cycle:
     has_no_victims: bool = False
     is_unfinished: bool = False
     wakes_ms: list[int] = field(default_factory=list)
-    moves: list[Stop] = field(default_factory=list)
-    given_up: list[Stop] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
     holds: CapacityHolds = field(init=False)
     precedence: Precedence = field(init=False)
     reservations: CycleReservations = field(init=False)

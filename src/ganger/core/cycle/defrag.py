@@ -86,7 +86,7 @@ def _move(cycle: Cycle, moves: Sequence[tuple[Gang, Shares]], goal: Gang | None)
         state.undo.roll_back(mark)
         return False
     cycle.ending |= {gang.id: gang.notice_ms for gang in gangs}
-    cycle.moves += (_moving_stop(cycle, gang) for gang in gangs)
+    cycle.stops += (_moving_stop(cycle, gang) for gang in gangs)
     return True
 
 

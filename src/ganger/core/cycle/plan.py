@@ -86,12 +86,12 @@ def plan(state: State, now_ms: int, policy: Policy, *, explains: bool = True) ->
         searched = defrag.move_by_schedule(cycle) if state.document.defrag.every_ms else []
         reasons = publish_reasons.changed_reasons(cycle, known) if explains else []
     preempted = list(map(_preempting_stop, cycle.victims))
-    decisions: list[Decision] = [*stops, *preempted, *cycle.given_up, *cycle.moves, *resizes, *replaced, *starts]
+    decisions: list[Decision] = [*stops, *preempted, *cycle.stops, *resizes, *replaced, *starts]
     decisions += [*cycle.reservations.changes.values(), *reasons, *searched]
     is_due_at_once = cycle.limits.is_unfinished or cycle.is_unfinished or _frees_others(state, stops)
     is_due_at_once = is_due_at_once or _recalls_spares(state, (*stops, *preempted))
     is_due_at_once = is_due_at_once or any(_was_scaled(state.gangs.get(start.gang)) for start in starts)
-    freeing = (*stops, *preempted, *cycle.given_up)
+    freeing = (*stops, *preempted, *cycle.stops)
     is_due_at_once = is_due_at_once or any(state.gangs[stop.gang].is_short for stop in freeing)
     next_wake_ms = now_ms if is_due_at_once else _next_wake_ms(cycle, starts)
     errors = state.pending.forecast_errors
@@ -140,7 +140,7 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
             if cause is Cause.NODE_LOST and gang.attempt.failure is not None:
                 stop = replace(stop, node=gang.attempt.failure.node)
                 if not gang.is_short:
-                    keeps_ms = (gang.attempt.kept_until_ms or now_ms) - now_ms
+                    keeps_ms = (gang.retries.kept_until_ms or now_ms) - now_ms
                     stop = replace(stop, shares=gang.attempt.target, keeps_ms=keeps_ms)
             yield stop
 
@@ -206,7 +206,7 @@ def _failure_cause(gang: Gang) -> Cause | None:
 
 def _pause_cause(state: State, gang: Gang, now_ms: int) -> Cause | None:
     """Return why a gang has to be suspended, leave nodes or be smaller, or why the rest of a finished one goes."""
-    if gang.is_short and gang.attempt.kept_until_ms is not None and now_ms >= gang.attempt.kept_until_ms:
+    if gang.is_short and gang.retries.kept_until_ms is not None and now_ms >= gang.retries.kept_until_ms:
         return Cause.NODE_LOST
     if gang.state in STAYING and (gang.suspends or gang.attempt.vacates):
         if gang.suspends:
@@ -284,7 +284,7 @@ def _next_starts(cycle: Cycle) -> list[Start]:
         if completed is not None:
             starts.append(_next_start(cycle, completed, starts[-1] if starts else None))
         elif preemption.could_preempt(cycle, gang):
-            cycle.given_up.append(_stop(gang, Cause.NODE_LOST, 0))
+            cycle.stops.append(_stop(gang, Cause.NODE_LOST, 0))
     return starts
 
 

@@ -62,11 +62,12 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
 
 def could_preempt(cycle: Cycle, gang: Gang) -> bool:
     """Return whether others would be stopped for a gang that keeps nodes, if it waited in its queue instead."""
-    state, none = cycle.state, replace(gang.attempt, left=(), target=(), kept_until_ms=None)
+    state, none = cycle.state, replace(gang.attempt, left=(), target=())
     rules = preemption_rules(cycle.policy, state.document)
     with state.trial():
         state.release(gang)
         waiting = replace(gang, state=GangState.PENDING, shape=gang.job.spec.shape, attempt=none)
+        waiting.retries = gang.retries.keeping_nothing()
         if cycle.policy.ORDERS_RUNNING:
             staying = [other for other, _ in state.allocated() if not _is_leaving(cycle, other)]
             later = _later_gangs(cycle, waiting, [other for other in staying if other.state is not GangState.PENDING])
@@ -217,7 +218,7 @@ def _within_budget(cycle: Cycle, victims: list[Gang]) -> Iterator[Gang]:
         yield from victims
         return
     since_ms = cycle.now_ms - HOUR_MS
-    recent = [(queue, at_ms) for queue, at_ms in cycle.state.preemptions if at_ms > since_ms]
+    recent = [(queue, at_ms) for queue, at_ms in cycle.state.history.preemptions if at_ms > since_ms]
     counts = Counter([queue for queue, _ in recent] + [victim.gang.queue for victim in cycle.victims])
     for victim in victims:
         if victim.may_be_preempted and counts[victim.queue] >= budget:

@@ -313,9 +313,9 @@ def _prediction_lines(state: State, gang: Gang, earliest_start: EarliestStart | 
 def _state_sentence(gang: Gang, now_ms: int) -> str:
     if gang.state is GangState.SUSPENDED:
         return f"{gang.id} is suspended: it waits for `ganger resume {shell_quoted_id(gang.id)}`"
-    if gang.attempt.kept_until_ms is not None:
+    if gang.retries.kept_until_ms is not None:
         kept = ", ".join(share.node for share in gang.attempt.target[:4])
-        left_ms = max(0, gang.attempt.kept_until_ms - now_ms)
+        left_ms = max(0, gang.retries.kept_until_ms - now_ms)
         more = "another node" if gang.missing_nodes == 1 else f"{gang.missing_nodes} other nodes"
         lost = gang.attempt.failure.node if gang.attempt.failure else "a node"
         return f"{gang.id} lost {lost}: it keeps {kept} for up to {format_duration(left_ms)} until there is {more}"

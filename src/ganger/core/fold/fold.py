@@ -396,6 +396,7 @@ def _start(state: State, start: Start, at_ms: int) -> Touched:
     state.port_index = state.next_port_index(start)
     state.record_start(gang, at_ms)
     gang.attempt, gang.checkpoints = gang.attempt.next(start, at_ms), gang.checkpoints.begun(start.generation)
+    gang.retries = gang.retries.keeping_nothing()
     gang.shape = gang.shape_on(gang.attempt.shares)
     gang.step(GangStep.PLACED, at_ms)
     if gang.attempt.generation > 1:
@@ -429,8 +430,8 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang.attempt.stop_sent, gang.attempt.notice_until_ms = stop.cause, at_ms + stop.notice_ms
     if stop.cause is Cause.PREEMPTED and stop.rule is not PreemptionRule.SPARE:
         gang.attempt.preempted_ms = at_ms
-        lately = (preemption for preemption in state.preemptions if preemption[1] > at_ms - HOUR_MS)
-        state.preemptions = (*lately, (gang.queue, at_ms))
+        lately = (preemption for preemption in state.history.preemptions if preemption[1] > at_ms - HOUR_MS)
+        state.history.preemptions = (*lately, (gang.queue, at_ms))
     failure = gang.attempt.failure
     if gang.is_short and stop.cause is Cause.NODE_LOST:
         gang.step(GangStep.REQUEUE, at_ms)

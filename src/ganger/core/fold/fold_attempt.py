@@ -172,7 +172,7 @@ def fail(
         state.history.failures.failures += attribute(failed).blame is not Blame.USER
     gang.retries = retries
     if decision.retries and target and (kept_until_ms is None or not decision.pause_ms):
-        attempt.target, attempt.kept_until_ms = target, kept_until_ms
+        attempt.target, gang.retries = target, replace(retries, kept_until_ms=kept_until_ms)
         gang.step(GangStep.RESIZE, at_ms)
     else:
         gang.step(GangStep.RETRY if decision.retries else GangStep.FAIL, at_ms)
@@ -212,7 +212,7 @@ def abandon_target(state: State, gang: Gang, at_ms: int) -> Touched:
     """Free what a gang that is resized no more holds for its next attempt; return the gangs that waited for its end."""
     gang.attempt.target = ()
     state.reallocate(gang, at_ms)
-    gang.attempt.kept_until_ms = None
+    gang.retries = gang.retries.keeping_nothing()
     return () if gang.attempt.left else end_attempt(state, gang, at_ms)
 
 
@@ -221,7 +221,7 @@ def end_attempt(state: State, gang: Gang, at_ms: int) -> Touched:
     attempt = gang.attempt
     state.end_allocation(gang, at_ms)
     attempt.lent, attempt.recalled_by = (), ""
-    attempt.kept_until_ms = None
+    gang.retries = gang.retries.keeping_nothing()
     gang.shape = gang.job.spec.shape if gang.has_other_size else gang.shape
     was_active = gang.state in ACTIVE
     gang.step(GangStep.FINISHED if gang.has_finished else GangStep.CLEARED, at_ms)

@@ -89,7 +89,7 @@ def _change_node(state: State, change: NodeEvent, at_ms: int) -> Touched:
         case e.NodeLost(node=node, detail=detail):
             if state.health.leaving.pop(node, None) is None and not state.nodes.is_cordoned(node):
                 transitions.note_loss(state, node, detail, at_ms)
-            state.repairs = state.repairs.lose([node], at_ms)
+            state.history.repairs = state.history.repairs.lose([node], at_ms)
             return _lose(state, [node], at_ms)
         case e.NodeDrained(node=node):
             transitions.keep_cordon(state, node)
@@ -101,7 +101,7 @@ def _change_node(state: State, change: NodeEvent, at_ms: int) -> Touched:
             transitions.vouch(state, node, by, at_ms)
             return ()
         case e.NodeReturned(node=node):
-            state.repairs = state.repairs.bring_back([node], at_ms)
+            state.history.repairs = state.history.repairs.bring_back([node], at_ms)
             return ()
         case e.NodeCordoned():
             return ()
@@ -138,8 +138,8 @@ def _list_nodes(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     lost = [name for name in before if name not in after or name in listed.lost]
     lost += [name for name in before if name not in lost and _is_too_small(state, after[name])]
     touched = _lose(state, lost, at_ms)
-    state.repairs = state.repairs.lose(listed.lost, at_ms).forget([name for name in before if name not in after])
-    state.repairs = state.repairs.bring_back([name for name in after if name not in listed.lost], at_ms)
+    repairs = state.history.repairs.lose(listed.lost, at_ms).forget([name for name in before if name not in after])
+    state.history.repairs = repairs.bring_back([name for name in after if name not in listed.lost], at_ms)
     state.health.leaving = {
         name: node_state
         for name, node_state in state.health.leaving.items()
@@ -219,10 +219,10 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
             lost = e.Failed(gang=gang.id, generation=gang.attempt.generation, node=silent[0], cause=Cause.NODE_LOST)
             target = _next_shares(state, gang, names)
             kept = () if target else _kept_shares(state, gang, names)
-            kept_until_ms = at_ms + state.repairs.kept_ms if kept else None
+            kept_until_ms = at_ms + state.history.repairs.kept_ms if kept else None
             fold_attempt.fail(state, gang, lost, at_ms, target or kept, kept_until_ms)
         if any(map(gang.is_bound_for, names)):
-            if gang.attempt.kept_until_ms is not None:
+            if gang.retries.kept_until_ms is not None:
                 gang.attempt.target = tuple(share for share in gang.attempt.target if share.node not in names)
             else:
                 gang.attempt.target = without_nodes(state.nodes, gang, gang.attempt.target, names)

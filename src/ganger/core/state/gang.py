@@ -72,8 +72,7 @@ class Gang:
     checkpoints, retries: what its attempts leave to the next.
     first_started_ms: when all nodes of an attempt had started for the first time.
     ran_ms: how long earlier attempts held nodes.
-    kept_ms: how long it kept nodes of an attempt after that, because it lacked others for the next one.
-    ran_node_ms: both, times the number of nodes, which may have changed.
+    ran_node_ms: how long it held nodes, times their number, which may have changed.
     end_cause: why it is to end.
     suspends: why it is to be suspended as soon as possible.
     awaits: the jobs whose end it still waits for.
@@ -96,7 +95,6 @@ class Gang:
     retries: Retries = Retries()
     first_started_ms: int | None = None
     ran_ms: int = 0
-    kept_ms: int = 0
     ran_node_ms: int = 0
     end_cause: Cause | None = None
     suspends: Cause | None = None
@@ -218,12 +216,12 @@ class Gang:
     @property
     def has_other_size(self) -> bool:
         """True if it may hold another number of nodes than its job asks for: more, spares, or those that it keeps."""
-        return self.is_elastic or bool(self.job.spec.spares) or self.attempt.kept_until_ms is not None or self.is_short
+        return self.is_elastic or bool(self.job.spec.spares) or self.retries.kept_until_ms is not None or self.is_short
 
     @property
     def missing_nodes(self) -> int:
         """The nodes that it lacks for its next attempt, while it keeps the others of the last one."""
-        if self.attempt.kept_until_ms is None:
+        if self.retries.kept_until_ms is None:
             return 0
         return self.job.spec.sizes.start - len(self.attempt.target)
 
@@ -388,7 +386,7 @@ class Gang:
 
     def mean_gpu_milli(self, now_ms: int) -> int:
         """Return the thousandths of GPUs that it has held, as the mean over the time for which it held nodes."""
-        held_ms = self.ran_ms + self.kept_ms + (now_ms - self.attempt.began_ms if self.holds_nodes else 0)
+        held_ms = self.account.held_until_ms(now_ms)
         return need(self.shape)[0] * self.held_node_ms(now_ms) // (held_ms * self.shape.all_nodes) if held_ms else 0
 
     @property

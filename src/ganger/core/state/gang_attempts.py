@@ -33,8 +33,6 @@ class Attempt:
     began_ms: when that was decided.
     left: nodes on which something of it may still run.
     target: while it is resized, the shares of the next attempt.
-    kept_until_ms: until when it keeps the shares of the target if they are too few, because a node was lost; None: they
-        are enough.
     started, finished: nodes that have reported so.
     stepped: it has reported a step.
     stepped_before: an earlier attempt had.
@@ -56,7 +54,6 @@ class Attempt:
     began_ms: int = 0
     left: tuple[str, ...] = ()
     target: tuple[NodeShare, ...] = ()
-    kept_until_ms: int | None = None
     started: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()
     stepped: bool = False
@@ -257,6 +254,7 @@ class Retries:
     not_before_ms: the end of the pause before the next start.
     excluded: nodes it must not use, each with the index of the retry rule that excluded it.
     given_up: why no other attempt followed the newest failure, a `GivenUp`; empty if one did.
+    kept_until_ms: until when the gang keeps a target that is too small because a node was lost; None: it is whole.
     """
 
     used: int = 0
@@ -267,6 +265,11 @@ class Retries:
     not_before_ms: int = 0
     excluded: tuple[tuple[str, int], ...] = ()
     given_up: str = ""
+    kept_until_ms: int | None = None
+
+    def keeping_nothing(self) -> "Retries":
+        """Return them when what the gang kept is enough, or is given up."""
+        return replace(self, kept_until_ms=None) if self.kept_until_ms is not None else self
 
     def admitted(self) -> "Retries":
         """Return them when a start was admitted by the cluster."""

@@ -25,6 +25,7 @@ from itertools import chain
 from typing import Final
 
 from ganger.core.queues.quota import need
+from ganger.core.state.node_repairs import NodeRepairs
 from ganger.core.state.time_accounting import FailureRecord
 from ganger.model.decision import StartForecast
 from ganger.model.job import Job
@@ -54,6 +55,10 @@ SizeKey = tuple[str, int]
 """(queue, thousandths of GPUs in all)"""
 
 
+Preemption = tuple[str, int]
+"""(queue of the preempted gang, Unix ms)"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
     """Times for which a user's last similar jobs held nodes over all attempts, in the order in which they ended."""
@@ -71,6 +76,8 @@ class HistoryImage:
     run_times: tuple[RunTimes, ...] = ()
     failures: int = 0
     failure_node_ms: int = 0
+    repairs: NodeRepairs = NodeRepairs()
+    preemptions: tuple[Preemption, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +96,18 @@ class ExpectedRunTime:
 
 
 class RunTimeHistory:
-    """Run times by user and size, and the waiting gangs that are estimated from them; `failures` of all gangs."""
+    """Run times by user and size, and the waiting gangs that are estimated from them; what befell gangs and nodes.
+
+    failures: of all gangs.
+    repairs: how long lost nodes were away.
+    preemptions: those by a rule within the last hour.
+    """
 
     def __init__(self, image: HistoryImage | None = None) -> None:
         """Take over the image, with no gang waiting and none running."""
         image = image or HistoryImage()
         self.failures = FailureRecord(image.failures, image.failure_node_ms)
+        self.repairs, self.preemptions = image.repairs, image.preemptions
         self._runs: dict[str, dict[SizeKey, tuple[int, ...]]] = {}
         self._waiting: dict[str, dict[SizeKey, dict[str, None]]] = {}
         self._estimates: dict[str, dict[SizeKey, ExpectedRunTime | None]] = {}
@@ -106,7 +119,13 @@ class RunTimeHistory:
     def image(self) -> HistoryImage:
         """Return the stored form."""
         record = self.failures
-        return HistoryImage(run_times=self.runs(), failures=record.failures, failure_node_ms=record.node_ms)
+        return HistoryImage(
+            run_times=self.runs(),
+            failures=record.failures,
+            failure_node_ms=record.node_ms,
+            repairs=self.repairs,
+            preemptions=self.preemptions,
+        )
 
     def runs(self) -> tuple[RunTimes, ...]:
         """Return all run times."""

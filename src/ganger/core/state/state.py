@@ -23,7 +23,6 @@ from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.gang_attempts import without
 from ganger.core.state.job_arrays import ArrayJob, LiveArrays, array_of_unsplit
 from ganger.core.state.maintenance import MaintenanceWindows
-from ganger.core.state.node_repairs import NodeRepairs
 from ganger.core.state.pending_gangs import PendingGangs, PendingImage, ReservedStarts
 from ganger.core.state.runtime_estimate import HistoryImage, RunTimeHistory
 from ganger.core.state.timers import Timers
@@ -38,8 +37,6 @@ from ganger.model.queue import Queue
 from ganger.model.shape import Shape
 
 Shares = tuple[NodeShare, ...]
-Preemption = tuple[str, int]
-"""(queue of the preempted gang, Unix ms)"""
 
 FIRST_PORT, PORTS = 20_000, 10_000
 """Rendezvous ports, below Linux's default range for outgoing connections (32768 and up)."""
@@ -69,8 +66,6 @@ class Image:
     usage: list[DecayedUsage] = field(default_factory=list)
     node_time: list[NodeTimeRecord] = field(default_factory=list)
     history: HistoryImage = field(default_factory=HistoryImage)
-    repairs: NodeRepairs = NodeRepairs()
-    preemptions: tuple[Preemption, ...] = ()
 
 
 class State:
@@ -91,9 +86,7 @@ class State:
     fair_shares: usage of queues and users.
     health: the health of nodes.
     maintenance: windows that are not over.
-    history: run times of ended jobs, and failures of all gangs.
-    repairs: how long lost nodes were away.
-    preemptions: those by a rule within the last hour.
+    history: run times of ended jobs, failures and preemptions of all gangs, and repairs of nodes.
     """
 
     def __init__(self, image: Image | None = None, find_score: FindScore = own_score) -> None:
@@ -108,8 +101,7 @@ class State:
         self.reservations = ReservedStarts(image.reservations, image.early_releases, image.defragmented_ms)
         self.health = HealthRecords(image.health)
         self.maintenance = MaintenanceWindows(image.maintenance, self.at_ms)
-        self.history, self.repairs = RunTimeHistory(image.history), image.repairs
-        self.preemptions = image.preemptions
+        self.history = RunTimeHistory(image.history)
         self.timers = Timers()
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.document)
         self.nodes.score_cache.find_score = find_score
@@ -147,8 +139,6 @@ class State:
             usage=usage,
             node_time=self.tree.node_time.records(self.at_ms),
             history=self.history.image(),
-            repairs=self.repairs,
-            preemptions=self.preemptions,
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -163,7 +153,7 @@ class State:
         copy.gangs.clear()  # its indexes refer to this very dict
         copy.gangs.update((name, gangs[name]) for name in self.gangs)
         copy.pending.copy_members(self.pending, gangs)
-        copy.history, copy.repairs, copy.preemptions = self.history.copy(), self.repairs, self.preemptions
+        copy.history = self.history.copy()
         copy.fair_shares = self.fair_shares.copy(copy.tree)
         copy.tree.node_time = self.tree.node_time.copy()
         for gang in copy.gangs.values():
@@ -252,11 +242,8 @@ class State:
         self.release(gang)
         self.end_usage(gang, at_ms)
         gang.ran_node_ms = gang.held_node_ms(at_ms)
-        held_ms = at_ms - gang.attempt.began_ms
-        if gang.is_short:
-            gang.kept_ms += held_ms
-        else:
-            gang.ran_ms += held_ms
+        if not gang.is_short:  # it could do nothing with what it held
+            gang.ran_ms += at_ms - gang.attempt.began_ms
 
     def begin_usage(self, gang: Gang) -> None:
         """Count what the gang holds as usage of its queue and its user, from its start on."""

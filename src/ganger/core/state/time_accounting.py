@@ -88,6 +88,10 @@ class Account:
         self.held_ms += (at_ms - self.since_ms) * self.holds
         self.part, self.since_ms, self.holds = part, at_ms, holds
 
+    def held_until_ms(self, now_ms: int) -> int:
+        """Return for how long nodes have been held."""
+        return self.held_ms + (now_ms - self.since_ms) * self.holds
+
     def first_step(self, at_ms: int, part: Part) -> None:
         """Book the time before the attempt's first step, so far taken for work, to `part`."""
         self._book_until(at_ms)

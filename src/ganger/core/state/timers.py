@@ -106,8 +106,8 @@ def timer_times_ms(gang: Gang) -> Iterator[int]:
     end_ms = deadline_ms(gang)
     if end_ms is not None:
         yield end_ms
-    if gang.state is GangState.RESIZING and gang.attempt.kept_until_ms is not None:
-        yield gang.attempt.kept_until_ms
+    if gang.state is GangState.RESIZING and gang.retries.kept_until_ms is not None:
+        yield gang.retries.kept_until_ms
     if gang.state is GangState.PENDING and gang.retries.not_before_ms:
         yield gang.retries.not_before_ms
     if gang.state in ACTIVE and gang.time_ms is None and gang.expected is not None:
