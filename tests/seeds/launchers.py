@@ -17,6 +17,7 @@ from ganger.launcher import runtime
 from ganger.launcher.health import leftovers
 from ganger.launcher.protocol import link
 from ganger.launcher.protocol.link import MessageSender
+from ganger.launcher.ranks import exit_records
 from ganger.launcher.ranks.exit_records import Records
 from ganger.launcher.ranks.process import exit_status
 from ganger.launcher.ranks.stop_signals import StopSignals
@@ -116,7 +117,8 @@ class VirtualLauncher(Launcher):
     ) -> None:
         super().__init__(TaskDirectory(str(task)), server, identity, None)  # type: ignore[arg-type]
         self.pid = 0
-        self.variables: dict[str, str] = {}
+        self.variables: Callable[[], dict[str, str]] = dict
+        """Returns what differs from the real launcher's hello: what files and variables of its pod say."""
         self.on_exit: Callable[[int], None] = lambda code: None
         self._loop, self._process = loop, process
         self._timer: asyncio.TimerHandle | None = None
@@ -144,9 +146,9 @@ class VirtualLauncher(Launcher):
         self._timer = None if due == NEVER else self._loop.call_at(max(due, self._loop.time() + 1e-6), self.wake)
 
     @property
-    def current(self) -> "ScriptedGeneration | None":
-        """The generation whose ranks run."""
-        return self._current  # type: ignore[return-value]  # `runtime.Generation` is replaced
+    def has_finished(self) -> bool:
+        """True once a generation has run here, and nothing of it is left."""
+        return self._current is None and bool(self._finished_generations)
 
     def terminate(self) -> None:
         """Get SIGTERM."""
@@ -160,8 +162,7 @@ class VirtualLauncher(Launcher):
         """Do nothing: there are no children."""
 
     def _hello(self) -> dict[str, Any]:
-        fields = super()._hello() | {"pid": self.pid, "start_ticks": self.pid}
-        return fields | {name: value for name, value in self.variables.items() if name in fields}
+        return super()._hello() | {"pid": self.pid, "start_ticks": self.pid} | self.variables()
 
 
 class Ranks:
@@ -448,4 +449,6 @@ def install(ranks: Ranks, chance: random.Random, patch: Callable[[Any, str, Any]
 
     patch(runtime, "Generation", generation)
     patch(runtime, "selectors", SimpleNamespace(DefaultSelector=Lines))
+    for module in (runtime, link, leftovers, exit_records):
+        patch(module, "note", lambda text: None)
     patch(link, "_jitter", lambda: chance.uniform(0.5, 1.5))

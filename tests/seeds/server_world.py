@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.server import ServerState
 
 from bench.faults.audited import audit_log
@@ -32,6 +34,7 @@ from ganger.model.job import ENDED
 from ganger.model.units import GIB_BYTES
 from ganger.registry import policies
 from ganger.rest.app import make_app
+from ganger.rest.stream_feed import StreamFeed
 from ganger.server.http_connection import Connection
 from ganger.settings import Home
 from tests.seeds.machine import Machine
@@ -134,6 +137,23 @@ class Request:
     ids: list[str] = field(default_factory=list)
 
 
+@cache
+def _served_app() -> tuple[FastAPI, uvicorn.Config]:
+    """Return the application and its configuration: making them takes longer than a life of a server."""
+    app = make_app(None, lambda _: None)  # type: ignore[arg-type]  # each server sets its own
+    config = uvicorn.Config(app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False)
+    config.load()
+    return app, config
+
+
+def _connection_factory(service: Service) -> Callable[[], asyncio.Protocol]:
+    """Return what makes the server's end of HTTP connections to this service."""
+    app, config = _served_app()
+    app.state.service, app.state.feed = service, StreamFeed(service)
+    state = ServerState()
+    return lambda: Connection(config=config, server_state=state, app_state={})
+
+
 class ServerWorld:
     """A server that is killed and started again, its users, and its machine."""
 
@@ -141,6 +161,8 @@ class ServerWorld:
         self.universe = universe
         self._chance = universe.chance("server")
         self._home = Home(folder)
+        self._work = folder / "work"
+        self._work.mkdir()
         self._machine = Machine(universe.loop, universe.ranks, universe.chance("machine"))
         self._process: Process | None = None
         self._backend: LocalBackend | None = None
@@ -183,11 +205,8 @@ class ServerWorld:
         order = policies()["priority"]
         core = self._core = Core(self, log, backend, lambda _: order, clock, __version__)
         core.open()
-        app = make_app(Service(core, log, backend, self._home), lambda _: None)
-        config = uvicorn.Config(app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False)
-        config.load()
-        state = ServerState()
-        self.universe.loop.network.listen(PORT, lambda: Connection(config=config, server_state=state, app_state={}))
+        service = Service(core, log, backend, self._home)
+        self.universe.loop.network.listen(PORT, _connection_factory(service))
         await core.serve()
 
     def _died(self) -> None:
@@ -263,7 +282,7 @@ class ServerWorld:
 
     async def _submit(self, request: Request) -> None:
         await asyncio.sleep(self._chance.uniform(0, 60))
-        body = {"spec": request.spec, "directory": str(self._home.path), "environment": {"PATH": "/usr/bin"}}
+        body = {"spec": request.spec, "directory": str(self._work), "environment": {"PATH": "/usr/bin"}}
         status, answer = await self._ask_until_answered("POST", "/jobs", body, request.key)
         if status not in (200, 201):
             self.universe.broken(f"{request.key} was refused: {status} {answer}")

@@ -10,6 +10,7 @@ import random
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,10 @@ class Process:
         self.is_dead = False
         self.steps = 0
         self.dies_at: int | None = None
+        self.unrun: list[asyncio.Handle] = []
+        """Callbacks that came up after its death."""
         self._loop = loop
+        loop.processes.append(self)
         self.context = contextvars.copy_context()
         self.context.run(_process.set, self)
 
@@ -75,19 +79,20 @@ def running_process() -> Process | None:
     return _process.get(None)
 
 
+_NOTHING = asyncio.Handle(lambda: None, (), asyncio.new_event_loop(), contextvars.Context())
+"""What runs in place of a callback of a dead process."""
+
+
 class _Ready(deque[Any]):
-    """The callbacks that are ready to run; those of dead processes are dropped as they come up."""
+    """The callbacks that are ready to run; those of dead processes are put aside as they come up."""
 
     def popleft(self) -> Any:
         handle = super().popleft()
         process = handle._context.get(_process)
         if process is not None and not process.takes_step():
-            handle.cancel()
+            process.unrun.append(handle)
+            return _NOTHING
         return handle
-
-
-_abandoned = list[Any]()
-"""Coroutines that would run their `finally` if they were collected."""
 
 
 class VirtualLoop(SkippingLoop):
@@ -98,6 +103,7 @@ class VirtualLoop(SkippingLoop):
         self._ready = _Ready(self._ready)  # type: ignore[has-type]  # of asyncio.BaseEventLoop
         self._chance = chance
         self.network = Network(self, chance)
+        self.processes: list[Process] = []
         self.readers: dict[int, Callable[[], None]] = {}
         """Callbacks for descriptors that the world, and not the system, makes ready."""
         self._tasks = list[asyncio.Task[Any]]()
@@ -131,16 +137,33 @@ class VirtualLoop(SkippingLoop):
         """Schedule a callback: there are no other threads."""
         return self.call_soon(callback, *args, context=context)
 
-    def abandon(self) -> None:
-        """Close the loop. What dead processes and unfinished tasks still hold is dropped without running on."""
+    def wind_up(self) -> None:
+        """Close the loop: whatever is not done, of dead processes too, is cancelled without a network, and forgotten.
+
+        Otherwise it would be closed by the garbage collector, at any moment and with errors on stderr.
+        """
+        self.network.is_over = True
+        for process in self.processes:
+            process.is_dead, process.dies_at = False, None
+            process.on_death = lambda: None
+            self._ready.extend(process.unrun)
+        with suppress(Exception):
+            self.run_until_complete(self._cancel_all())
+            self.run_until_complete(self.shutdown_asyncgens())
         for task in self._tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # of asyncio.Future
-            work = task.get_coro()
-            if not task.done() and work is not None:
-                _abandoned.append(work)
-        self._ready.clear()
-        self._scheduled.clear()  # type: ignore[attr-defined]  # of asyncio.BaseEventLoop
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # of asyncio.Task
+        self._tasks.clear()
         self.close()
+
+    async def _cancel_all(self) -> None:
+        """Cancel all tasks, as often as some of them begin others or do not end."""
+        for _ in range(5):
+            own = asyncio.current_task()
+            if not (tasks := [task for task in self._tasks if task is not own and not task.done()]):
+                return
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=60)
 
     # -- descriptors ---------------------------------------------------------------------------------------------------
 
@@ -222,10 +245,11 @@ class Wire(asyncio.Transport):
         return default
 
     def is_closing(self) -> bool:
-        return self.is_closing_soon or self.is_lost
+        is_dead = self.process is not None and self.process.is_dead
+        return self.is_closing_soon or self.is_lost or is_dead or self._network.is_over
 
     def write(self, data: Any) -> None:
-        if data and not self.is_closing() and (self.process is None or not self.process.is_dead):
+        if data and not self.is_closing():
             self._network.carry(self, bytes(data))
 
     def can_write_eof(self) -> bool:
@@ -264,7 +288,7 @@ class Wire(asyncio.Transport):
             self._network.loop.call_soon(self.lose, None, context=self.context)
 
     def abort(self) -> None:
-        if not self.is_lost:
+        if not self.is_lost and not self._network.is_over and not (self.process is not None and self.process.is_dead):
             self.is_closing_soon = True
             self._network.loop.call_soon(self.lose, None, context=self.context)
             self._network.reset(self.peer)
@@ -309,6 +333,8 @@ class Network:
         self._wires: dict[Wire, None] = {}
         self._next_port = 40_000
         self.loss = self.slowness_s = 0.0
+        self.is_over = False
+        """Nothing is carried, and nothing listens, any more."""
         self.struck: Counter[str] = Counter()
 
     def free_port(self) -> int:
@@ -318,7 +344,7 @@ class Network:
 
     def is_listening(self, address: Any) -> bool:
         """Return whether a connection there would be accepted."""
-        return address in self._ports
+        return address in self._ports and not self.is_over
 
     def listen(self, address: Any, protocol_factory: Callable[[], asyncio.Protocol]) -> Port:
         """Listen at an address, in the name of the running process."""
@@ -339,7 +365,7 @@ class Network:
     def connect_now(self, address: Any, protocol: asyncio.Protocol) -> Wire:
         """Connect at once; raise ConnectionRefusedError."""
         port = self._ports.get(address)
-        if port is None:
+        if port is None or self.is_over:
             raise ConnectionRefusedError(111, "nothing listens there")
         wire = Wire(self, protocol, is_server=False)
         wire.peer = peer = port.context.copy().run(lambda: Wire(self, port.protocol_factory(), is_server=True))
@@ -372,6 +398,8 @@ class Network:
         self._schedule(wire, partial(wire.lose, ConnectionResetError(104, "the connection broke")))
 
     def _schedule(self, receiver: Wire, callback: Callable[[], None]) -> None:
+        if self.is_over:
+            return
         # Two timers of one moment fire in any order: each is later than the one before.
         receiver.arrives_at = max(receiver.arrives_at + 1e-6, self.loop.time() + self._delay_s())
         self.loop.call_at(receiver.arrives_at, callback, context=receiver.context)
