@@ -6,7 +6,6 @@ the other stands by; each is killed at any step and started again.
 
 import asyncio
 import base64
-import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -346,19 +345,13 @@ class ControllerWorld:
             if lost := set(self._jobs) - set(jobs):
                 self.universe.broken(f"GangJobs are gone: {sorted(lost)}")
             live = [f"{name} is {status.get('phase')}" for name, status in jobs.items() if status.get("phase") not in OVER]
-            self.universe.jobs = len(jobs)
             if not live:
+                self.universe.ends.update(status["phase"].lower() for status in jobs.values())
                 break
             if self.universe.now_s > give_up_s:
                 self.universe.broken(f"never ended: {', '.join(live)}")
                 return
             await asyncio.sleep(20)
         await asyncio.sleep(120)
-        self.universe.events = len(self.universe.record)
         if left := [name for _, process, name in self._pods.values() if not process.is_dead]:
             self.universe.broken(f"launchers of ended jobs run on {sorted(left)}")
-
-
-def seeded(seed: int) -> random.Random:
-    """Return the randomness of the choice of a seed's world."""
-    return random.Random(f"{seed} world")

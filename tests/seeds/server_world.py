@@ -412,6 +412,7 @@ class ServerWorld:
             _, page = await self._ask_until_answered("GET", "/jobs?all=true&limit=200")
             live = [f"{row['id']} is {row['state']}" for row in page["items"] if row["state"] not in ENDED]
             if not live:
+                self.universe.ends.update(row["state"] for row in page["items"])
                 return
             if self.universe.now_s > give_up_s:
                 self.universe.broken(f"never ended: {', '.join(live)}")
@@ -424,7 +425,6 @@ class ServerWorld:
         audit = audit_log(self._log)
         for error in audit.sentences():
             self.universe.broken(error)
-        self.universe.events, self.universe.jobs = audit.events, audit.jobs
         for request in self._requests:
             if len({*request.ids}) > 1:
                 self.universe.broken(f"{request.key} made several jobs: {request.ids}")

@@ -44,7 +44,7 @@ class Universe:
         errors: broken laws, in the order in which they were found.
         struck: how often each kind of fault struck.
         record: what happened, without times.
-        events, jobs: of the log, at the end.
+        ends: how many jobs ended in each state.
     """
 
     def __init__(self, seed: int, loop: VirtualLoop, stack: ExitStack, folder: str) -> None:
@@ -53,7 +53,7 @@ class Universe:
         self.errors: list[str] = []
         self.record: list[str] = []
         self._digest = sha256()
-        self.events = self.jobs = 0
+        self.ends: Counter[str] = Counter()
         self.ranks = Ranks(seed)
         self.ranks.errors = self.errors
         self.struck: Counter[str] = loop.network.struck
