@@ -5,6 +5,7 @@ does not hold, the last events without their times, and the command that runs it
 """
 
 import argparse
+import gc
 import multiprocessing
 import os
 import sys
@@ -62,8 +63,16 @@ def run_seed(seed: int) -> Outcome:
 
 def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
     """Run seeds beside each other; yield their outcomes as they come."""
+    # What is imported is never garbage, and each world leaves a lot that is.
+    gc.freeze()
     with multiprocessing.get_context("fork").Pool(len(os.sched_getaffinity(0))) as processes:
-        yield from processes.imap_unordered(run_seed, seeds)
+        yield from processes.imap_unordered(_run_and_collect, seeds)
+
+
+def _run_and_collect(seed: int) -> Outcome:
+    outcome = run_seed(seed)
+    gc.collect()
+    return outcome
 
 
 def describe_failure(outcome: Outcome) -> str:

@@ -211,7 +211,7 @@ class ControllerWorld:
             "nproc_per_node": 1,
             "resources": {"gpu": chance.choice((2, 4, 8))},
             "retry": {"max": chance.choice((1, 3, 10))},
-            "limits": {"time": "10m"},  # ends ranks that hang
+            "limits": {"time": "3m"},  # ends ranks that hang
             "priority": chance.choice((0, 0, 100)),
             **({"checkpoint": {"dir": "/ckpt", "grace": "5s"}} if chance.random() < 0.4 else {}),
         }
@@ -351,7 +351,7 @@ class ControllerWorld:
             if self.universe.now_s > give_up_s:
                 self.universe.broken(f"never ended: {', '.join(live)}")
                 return
-            await asyncio.sleep(20)
-        await asyncio.sleep(120)
+            await asyncio.sleep(5)
+        await asyncio.sleep(30)
         if left := [name for _, process, name in self._pods.values() if not process.is_dead]:
             self.universe.broken(f"launchers of ended jobs run on {sorted(left)}")

@@ -171,16 +171,14 @@ class Ranks:
     Attributes:
         calm: nothing befalls ranks from now on.
         saved: newest checkpoint of each gang.
-        errors: broken laws.
-        lost: nodes that are cut off: what runs there is not counted.
+        broken: called with each law that does not hold.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.calm = False
         self.saved: dict[str, int] = {}
-        self.errors: list[str] = []
-        self.lost: set[str] = set()
+        self.broken: Callable[[str], None] = lambda law: None
         self.running: dict[tuple[str, str], ScriptedGeneration] = {}
         self.struck: dict[str, int] = {}
 
@@ -195,14 +193,14 @@ class Ranks:
     def started(self, new: "ScriptedGeneration") -> None:
         """Check that nothing runs that must not run beside these ranks."""
         for (gang, node), other in self.running.items():
-            if node in self.lost or other is new or other.process.is_dead or not other.is_live:
+            if other is new or other.process.is_dead or not other.is_live:
                 continue
             if gang == new.gang and other.number != new.number:
-                self.errors.append(
+                self.broken(
                     f"{gang}.{new.number} starts on {new.node} while ranks of {gang}.{other.number} run on {node}"
                 )
             if node == new.node and other.devices & new.devices:
-                self.errors.append(
+                self.broken(
                     f"{gang}.{other.number} and {new.gang}.{new.number} both use "
                     f"devices {sorted(other.devices & new.devices)} of {node}"
                 )
@@ -218,7 +216,8 @@ class Ranks:
         alive = [
             generation
             for (name, _), generation in self.running.items()
-            if name == gang and generation.number == number and not generation.process.is_dead and generation.is_well
+            if name == gang and generation.number == number
+            if generation.has_finished or (generation.is_well and not generation.process.is_dead)
         ]
         return len(alive) == nodes
 
@@ -229,8 +228,8 @@ class ScriptedGeneration:
     def __init__(self, ranks: Ranks, process: Process, task: TaskDirectory, plan: Plan, sender: MessageSender) -> None:
         self.number, self.gang, self.node = plan.generation, plan.gang, plan.node
         self.is_over, self.exit_code = False, 0
-        self.is_well = False
-        """Its ranks run, or all of them have ended well."""
+        self.is_well = self.has_finished = False
+        """Its ranks run, or all of them have ended well; all of them have."""
         self.process = process
         self._ranks, self._task, self._plan, self._sender = ranks, task, plan, sender
         self._records = Records(task.generation(plan.generation), plan.generation)
@@ -355,7 +354,7 @@ class ScriptedGeneration:
         is_saving = self._save_every and self._step % self._save_every == 0
         if 0 in self._numbers and (is_saving or self._notice_until != NEVER):
             if self._step < self._ranks.saved.get(self.gang, 0):
-                self._ranks.errors.append(f"{self.gang}.{self.number} saves step {self._step} after a later one")
+                self._ranks.broken(f"{self.gang}.{self.number} saves step {self._step} after a later one")
             self._ranks.saved[self.gang] = self._step
             self._sender.send_fact("checkpointed", step=self._step, took_ms=10, saved_ms=now_ms(), parts=1)
         if self._notice_until != NEVER and not self._is_stubborn:
@@ -425,6 +424,7 @@ class ScriptedGeneration:
             self._record(rank, self._fields(-how), left=left)
         self._alive.clear()
         if not left and not self._failed:
+            self.has_finished = True
             if any(rank.ends for rank in self._plan.ranks):
                 self._sender.send_fact("done")
             self._sender.send_fact("finished")

@@ -223,8 +223,8 @@ class ServerWorld:
         """Run what `anyio` would run on a thread: it has the core's cycles run when it waits for them."""
         await asyncio.sleep(self._chance.uniform(0, 0.002))
         core = self._core
-        if core is None:
-            return func(*args)
+        if core is None or self.universe.loop.network.is_over:
+            raise asyncio.CancelledError  # a request of a dead server, which is being wound up
         core.is_waited_for = True
         try:
             return func(*args)
@@ -322,7 +322,7 @@ class ServerWorld:
             "nproc_per_node": 1,
             "resources": {"gpu": chance.choice((1, 2, 4))},
             "retry": {"max": chance.choice((1, 3, 10))},
-            "limits": {"time": "10m"},  # ends ranks that hang
+            "limits": {"time": "3m"},  # ends ranks that hang
             "priority": chance.choice((0, 0, 100)),
             **({"checkpoint": {"grace": "5s"}} if chance.random() < 0.4 else {}),
         }

@@ -55,7 +55,7 @@ class Universe:
         self._digest = sha256()
         self.ends: Counter[str] = Counter()
         self.ranks = Ranks(seed)
-        self.ranks.errors = self.errors
+        self.ranks.broken = self.broken
         self.struck: Counter[str] = loop.network.struck
         launchers.install(self.ranks, self.chance("launchers"), self.patch)
 
@@ -104,6 +104,8 @@ class Universe:
 
     def broken(self, law: str) -> None:
         """Note that a law does not hold."""
+        if self.loop.network.is_over:
+            return  # it is being wound up
         self.errors.append(law)
         self.trace(f"BROKEN: {law}")
 
@@ -135,7 +137,6 @@ def run_world(seed: int, live: Callable[[Universe, Path], Any]) -> Universe:
         stack.enter_context(universe.listening_to_errors())
         asyncio.set_event_loop(loop)
         # What is collected may do something at its end, and the moment of a collection is not of the seed.
-        gc.collect()
         gc.disable()
         try:
             loop.run_until_complete(live(universe, folder))
