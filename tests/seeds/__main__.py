@@ -102,7 +102,9 @@ def main(arguments: Sequence[str]) -> int:
     failed = sorted(outcome.seed for outcome in outcomes if outcome.errors)
     events, hours = sum(len(outcome.events) for outcome in outcomes), sum(o.virtual_s for o in outcomes) / 3600
     cpu_s = sum(outcome.cpu_s for outcome in outcomes)
-    print(f"{len(outcomes)} seeds, {events} events, {hours:.1f} h of virtual time in {wall_s:.1f} s ({cpu_s:.1f} s CPU)")
+    print(
+        f"{len(outcomes)} seeds, {events} events, {hours:.1f} h of virtual time in {wall_s:.1f} s ({cpu_s:.1f} s CPU)"
+    )
     print("faults: " + _counts(outcomes, "struck"))
     print("jobs: " + _counts(outcomes, "ends"))
     print(f"failed: {' '.join(map(str, failed))}" if failed else "no law was broken")

@@ -9,6 +9,7 @@ import base64
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,7 @@ class ControllerWorld:
                 builder = JobBuilder(
                     system.loop, system.log.state_of, system.backend.job, system.backend.restrict_by_cluster
                 )
-                jobs = GangJobReconciler(
-                    builder, system.backend.status_writer.update, known, NO_CODE, system.observed
-                )
+                jobs = GangJobReconciler(builder, system.backend.status_writer.update, known, NO_CODE, system.observed)
                 system.backend.watch_jobs(jobs.changed, fabrics_changed=jobs.retry_refused)
                 listener = system.backend.listener
                 self.universe.loop.network.listen(LISTENER, lambda: Connection(listener, listener._token_of))
@@ -123,7 +122,9 @@ class ControllerWorld:
             self.universe.trace(f"{name} is gone")
             if running is not None:
                 self._kill_pod(uid)
-        elif running is None and pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp"):
+        elif (
+            running is None and pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+        ):
             self.universe.trace(f"{name} runs on {pod['spec']['nodeName']}")
             self._run_pod(pod)
         elif running is not None and "deletionTimestamp" in pod["metadata"]:
@@ -140,7 +141,8 @@ class ControllerWorld:
         server = ServerAddress(self.universe.loop.network, LISTENER, is_remote=True)
         launcher = process.call(VirtualLauncher, self.universe.loop, process, task, server, (gang, node, generation))
         launcher.variables = lambda: {"token": self._token(pod), "address": pod["status"]["podIP"]}
-        launcher.on_exit = lambda code: self.universe.loop.call_soon(self._pod_ended, pod, code)
+        # The kubelet sees it, and not the process that has ended.
+        launcher.on_exit = lambda code: self.universe.loop.call_soon(self._pod_ended, pod, code, context=Context())
         self._pods[uid] = launcher, process, pod["spec"]["nodeName"]
         delay_s = self.universe.ranks.misfortune(gang, generation, f"{node} pod").choice((0.05, 0.5, 3.0))
         self.universe.loop.call_later(delay_s, launcher.begin, context=process.context)
@@ -163,12 +165,14 @@ class ControllerWorld:
         process.kill()
 
     def _check_pods(self) -> None:
-        """Check that pods whose ranks run, or may still begin, have no more GPUs of a node than it has."""
+        """Check that pods that run have no more GPUs of a node than it has.
+
+        A pod that is created late, by a request that was given up, may be bound beside them: its node rejects it.
+        """
         gpus = Counter[str]()
         for pod in self._api.objects("pods"):
-            launcher, *_ = self._pods.get(pod["metadata"]["uid"], (None,))
-            is_over = pod["status"].get("phase") != "Pending" and (launcher is None or launcher.has_finished)
-            if (node := pod["spec"].get("nodeName")) and not is_over:
+            node = pod["spec"].get("nodeName")
+            if node and pod["status"].get("phase") == "Running":
                 limits = (container["resources"]["limits"] for container in pod["spec"]["containers"])
                 gpus[node] += sum(int(limit.get("nvidia.com/gpu", 0)) for limit in limits)
         for node, count in gpus.items():
@@ -306,7 +310,7 @@ class ControllerWorld:
         async with FakeApi(kubelet=True, seed=chance.getrandbits(32)) as api:
             self._api = api
             api._started_s = BEGIN_S
-            api.kubelet.stop_s = 0.5
+            api.kubelet.stop_s, api.kubelet.counts = 0.5, "nvidia.com/gpu"
             api.store.listeners.append(self._changed)
             for number in range(NODES):
                 self._add_node(f"n{number}")
@@ -344,7 +348,9 @@ class ControllerWorld:
             jobs = {job["metadata"]["name"]: job.get("status", {}) for job in self._api.objects("gangjobs")}
             if lost := set(self._jobs) - set(jobs):
                 self.universe.broken(f"GangJobs are gone: {sorted(lost)}")
-            live = [f"{name} is {status.get('phase')}" for name, status in jobs.items() if status.get("phase") not in OVER]
+            live = [
+                f"{name} is {status.get('phase')}" for name, status in jobs.items() if status.get("phase") not in OVER
+            ]
             if not live:
                 self.universe.ends.update(status["phase"].lower() for status in jobs.values())
                 break

@@ -442,6 +442,7 @@ class ScriptedGeneration:
 
 def install(ranks: Ranks, chance: random.Random, patch: Callable[[Any, str, Any], None]) -> None:
     """Have launchers of this world run scripted ranks; `patch` sets an attribute until the world ends."""
+
     def generation(task: TaskDirectory, plan: Plan, sender: MessageSender, shared: Any) -> ScriptedGeneration:
         process = running_process()
         assert process is not None

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
