@@ -117,7 +117,7 @@ class ControllerWorld:
 
     def _follow_pod(self, pod: Any, *, is_deleted: bool) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        running = self._pods.get(uid)
+        running, is_ending = self._pods.get(uid), "deletionTimestamp" in pod["metadata"]
         if is_deleted:
             self.universe.trace(f"{name} is gone")
             if running is not None:
@@ -127,7 +127,7 @@ class ControllerWorld:
         ):
             self.universe.trace(f"{name} runs on {pod['spec']['nodeName']}")
             self._run_pod(pod)
-        elif running is not None and "deletionTimestamp" in pod["metadata"]:
+        elif running is not None and is_ending:
             launcher, process, _ = running
             self.universe.loop.call_later(0.01, launcher.terminate, context=process.context)
 
@@ -306,7 +306,7 @@ class ControllerWorld:
 
     async def live(self) -> None:
         """Live through the seed's day, heal everything, and check that every job ends."""
-        universe, chance = self.universe, self._chance
+        chance = self._chance
         async with FakeApi(kubelet=True, seed=chance.getrandbits(32)) as api:
             self._api = api
             api._started_s = BEGIN_S
@@ -348,11 +348,10 @@ class ControllerWorld:
             jobs = {job["metadata"]["name"]: job.get("status", {}) for job in self._api.objects("gangjobs")}
             if lost := set(self._jobs) - set(jobs):
                 self.universe.broken(f"GangJobs are gone: {sorted(lost)}")
-            live = [
-                f"{name} is {status.get('phase')}" for name, status in jobs.items() if status.get("phase") not in OVER
-            ]
+            phases = {name: status.get("phase") for name, status in jobs.items()}
+            live = [f"{name} is {phase}" for name, phase in phases.items() if phase not in OVER]
             if not live:
-                self.universe.ends.update(status["phase"].lower() for status in jobs.values())
+                self.universe.ends.update(phase.lower() for phase in phases.values())
                 break
             if self.universe.now_s > give_up_s:
                 self.universe.broken(f"never ended: {', '.join(live)}")

@@ -1,4 +1,4 @@
-"""The server in one process with its clients and launchers: log, core, service, REST, local backend, in virtual time."""
+"""A server in one process with its users and launchers: log, core, service, REST, local backend, in virtual time."""
 
 import asyncio
 import json

@@ -24,10 +24,6 @@ from tests.seeds import launchers
 from tests.seeds.launchers import Ranks
 from tests.seeds.virtual_loop import BEGIN_S, VirtualLoop, running_process
 
-MOST_STEPS = 3_000_000
-"""Callbacks after which a world is taken to spin."""
-
-
 _DIGEST = re.compile("request_digest='[0-9a-f]+'")
 """The one part of an event that depends on the name of the world's folder."""
 
@@ -123,13 +119,16 @@ def run_world(seed: int, live: Callable[[Universe, Path], Any]) -> Universe:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=shared_memory, prefix="seeds-")))
         loop = VirtualLoop(chance)
-        patch = stack.enter_context
-        patch(mock.patch.object(time, "time", lambda: BEGIN_S + loop.time()))
-        patch(mock.patch.object(time, "time_ns", lambda: int((BEGIN_S + loop.time()) * 1e9)))
-        patch(mock.patch.object(time, "clock_gettime_ns", lambda _: int(loop.time() * 1e9)))
-        patch(mock.patch.object(time, "monotonic", loop.time))
-        patch(mock.patch.object(os, "urandom", chance.randbytes))
-        patch(mock.patch.object(random, "_urandom", chance.randbytes))
+        clocks = (
+            ("time", lambda: BEGIN_S + loop.time()),
+            ("time_ns", lambda: int((BEGIN_S + loop.time()) * 1e9)),
+            ("clock_gettime_ns", lambda _: int(loop.time() * 1e9)),
+            ("monotonic", loop.time),
+        )
+        for name, clock in clocks:
+            stack.enter_context(mock.patch.object(time, name, clock))
+        stack.enter_context(mock.patch.object(os, "urandom", chance.randbytes))
+        stack.enter_context(mock.patch.object(random, "_urandom", chance.randbytes))
         backoff._random.seed(seed)
         random.seed(seed)
         loop.set_exception_handler(lambda _, context: None)
