@@ -27,7 +27,7 @@ from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease
 from ganger.kubeapi.request import ObjectRef
 from ganger.launcher_server.connection import Connection
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
-from tests.seeds.launchers import ServerAddress, VirtualLauncher
+from tests.seeds.launchers import ServerAddress, VirtualLauncher, Work
 from tests.seeds.universe import Universe
 from tests.seeds.virtual_loop import BEGIN_S, Process
 from tools.fakeapi import FakeApi, Fault
@@ -186,7 +186,7 @@ class ControllerWorld:
         chance = self._chance
         await asyncio.sleep(chance.uniform(0, 60))
         metadata = {"name": name, "namespace": "default"}
-        body = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": metadata, "spec": self._spec()}
+        body = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": metadata, "spec": self._spec(name)}
         await self._until_done(lambda: api.apply(GANG_JOBS, body))
         if chance.random() < 0.5:
             await asyncio.sleep(chance.uniform(0, 30))
@@ -205,17 +205,16 @@ class ControllerWorld:
                 return
             await asyncio.sleep(1)
 
-    def _spec(self) -> dict[str, Any]:
+    def _spec(self, name: str) -> dict[str, Any]:
         chance = self._chance
-        steps, step_ms = chance.randrange(3, 30), chance.choice((200, 1_000, 3_000))
-        nodes = chance.choice((1, 1, 2, 3))
+        least, most = chance.choice(((1, 1), (1, 1), (2, 2), (3, 3), (1, 3), (2, 4)))
+        self.universe.ranks.sizes[f"{name}.default"] = least, most
         return {
-            "run": ["true", str(steps), str(step_ms), str(chance.choice((0, 3))), str(chance.choice((0, 300)))],
-            "nodes": nodes,
+            **Work.drawn(chance).spec(),
+            "nodes": least if least == most else f"{least}..{most}",
             "nproc_per_node": 1,
             "resources": {"gpu": chance.choice((2, 4, 8))},
             "retry": {"max": chance.choice((1, 3, 10))},
-            "limits": {"time": "3m"},  # ends ranks that hang
             "priority": chance.choice((0, 0, 100)),
             **({"checkpoint": {"dir": "/ckpt", "grace": "5s"}} if chance.random() < 0.4 else {}),
         }

@@ -1,14 +1,15 @@
 """Launchers without processes: the real launcher and its protocol, with ranks that only a script of numbers moves.
 
 `ganger.launcher.runtime.Launcher` runs on the virtual loop in place of its own; `ScriptedGeneration` takes the place of
-its generation, whose ranks are operating system processes. A job's command says what its ranks do:
-`true STEPS STEP_MS SAVE_EVERY STOP_MS`; what befalls them is drawn from the seed for each attempt and node.
+its generation, whose ranks are operating system processes. A job's command says what its ranks do (`Work`); what
+befalls them is drawn from the seed for each attempt and node.
 """
 
 import asyncio
+import json
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,6 +166,45 @@ class VirtualLauncher(Launcher):
         return super()._hello() | {"pid": self.pid, "start_ticks": self.pid} | self.variables()
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the ranks of a job do.
+
+    Attributes:
+        steps, step_s: how many steps they make, and how long one takes.
+        save_every: steps from one checkpoint to the next; 0: none is saved.
+        stop_s: how long they take to end when told to.
+        may_hang: they may hang. Their job has a time limit, as nothing else ends them here.
+    """
+
+    steps: int
+    step_s: float
+    save_every: int
+    stop_s: float
+    may_hang: bool
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> "Work":
+        """Draw what a job does."""
+        return cls(
+            steps=chance.randrange(3, 30),
+            step_s=chance.choice((0.2, 1.0, 3.0)),
+            save_every=chance.choice((0, 3)),
+            stop_s=chance.choice((0.0, 0.3)),
+            may_hang=chance.random() < 0.2,
+        )
+
+    @classmethod
+    def of(cls, argv: Sequence[str]) -> "Work":
+        """Return the work of a command."""
+        return cls(**json.loads(argv[-1]))
+
+    def spec(self) -> dict[str, Any]:
+        """Return it as keys of a job's spec."""
+        limits = {"limits": {"time": "3m"}} if self.may_hang else {}
+        return {"run": ["true", json.dumps(asdict(self))], **limits}
+
+
 class Ranks:
     """What the ranks of all jobs do, and the laws that bind them.
 
@@ -179,6 +219,8 @@ class Ranks:
         self.calm = False
         self.saved: dict[str, int] = {}
         self.broken: Callable[[str], None] = lambda law: None
+        self.sizes: dict[str, tuple[int, int]] = {}
+        """Least and most nodes of each gang that may have several numbers of them."""
         self.running: dict[tuple[str, str], ScriptedGeneration] = {}
         self.struck: dict[str, int] = {}
 
@@ -191,7 +233,10 @@ class Ranks:
         self.struck[kind] = self.struck.get(kind, 0) + 1
 
     def started(self, new: "ScriptedGeneration") -> None:
-        """Check that nothing runs that must not run beside these ranks."""
+        """Check that nothing runs that must not run beside these ranks, and that the gang is as large as it may be."""
+        least, most = self.sizes.get(new.gang, (new.nodes, new.nodes))
+        if not least <= new.nodes <= most:
+            self.broken(f"{new.gang}.{new.number} runs on {new.nodes} nodes, not {least} to {most}")
         for (gang, node), other in self.running.items():
             if other is new or other.process.is_dead or not other.is_live:
                 continue
@@ -236,15 +281,15 @@ class ScriptedGeneration:
         self._numbers = [rank.rank for rank in plan.ranks]
         devices = {rank.environment.get("CUDA_VISIBLE_DEVICES", "") for rank in plan.ranks}
         self.devices = {device for text in devices for device in text.split(",") if device}
-        self._nodes = int(plan.environment.get("GANGER_NODES", plan.ranks[0].environment.get("GANGER_NODES", "1")))
-        steps, step_ms, save_every, stop_ms = map(int, plan.argv[-4:])
-        self._steps, self._step_s, self._save_every, self._stop_s = steps, step_ms / 1000, save_every, stop_ms / 1000
+        self.nodes = int(plan.environment.get("GANGER_NODES", plan.ranks[0].environment.get("GANGER_NODES", "1")))
+        self._work = Work.of(plan.argv)
         chance = ranks.misfortune(self.gang, self.number, self.node)
         self._startup_s = chance.choice((0.01, 0.3, 2.0))
         self._step = ranks.saved.get(self.gang, 0)
         self._fault, self._fault_step = "", -1
         if not ranks.calm and chance.random() < 0.15:
-            self._fault = chance.choice(("exit", "signal", "error", "hang", "start"))
+            kinds = ("exit", "signal", "error", "start", *(["hang"] * 4 if self._work.may_hang else ()))
+            self._fault = chance.choice(kinds)
             self._fault_step = self._step + chance.randrange(1, 6)
         self._failing_rank = chance.choice(self._numbers)
         self._is_stubborn = chance.random() < 0.1
@@ -321,7 +366,7 @@ class ScriptedGeneration:
         self._sender.send_fact("started", pids=pids)
         if self._step:
             self._sender.send_fact("resumed", step=self._step, skipped=[], older_step=None, source="")
-        self._due = self._now + self._step_s
+        self._due = self._now + self._work.step_s
 
     def _pid(self, rank: int) -> int:
         return 100_000 + 1_000 * self.number + rank
@@ -342,8 +387,8 @@ class ScriptedGeneration:
                 self._make_step(now)
 
     def _make_step(self, now: float) -> None:
-        self._due = now + self._step_s
-        if self._is_hung or self._failed or not self._ranks.whole(self.gang, self.number, self._nodes):
+        self._due = now + self._work.step_s
+        if self._is_hung or self._failed or not self._ranks.whole(self.gang, self.number, self.nodes):
             return  # they wait for the others
         self._step += 1
         if self._step == self._fault_step and self._stop is None and not self._ranks.calm and self._strike():
@@ -351,7 +396,7 @@ class ScriptedGeneration:
         if now - self._reported_s >= MILESTONE_S:
             self._reported_s = now
             self._sender.send_fact("progressed", step=self._step, metrics={}, milestone=True)
-        is_saving = self._save_every and self._step % self._save_every == 0
+        is_saving = self._work.save_every and self._step % self._work.save_every == 0
         if 0 in self._numbers and (is_saving or self._notice_until != NEVER):
             if self._step < self._ranks.saved.get(self.gang, 0):
                 self._ranks.broken(f"{self.gang}.{self.number} saves step {self._step} after a later one")
@@ -360,7 +405,7 @@ class ScriptedGeneration:
         if self._notice_until != NEVER and not self._is_stubborn:
             Path(self._records.path("rank-0.noticed")).touch()
             self._end_ranks(0, left=True)
-        elif self._step >= self._steps:
+        elif self._step >= self._work.steps:
             self._end_ranks(0, left=False)
 
     def _strike(self) -> bool:
@@ -416,7 +461,7 @@ class ScriptedGeneration:
         if number == SIGKILL:
             self._end_ranks(SIGKILL, left=True)
         elif not self._is_stubborn:
-            self._due = self._now + self._stop_s
+            self._due = self._now + self._work.stop_s
 
     def _end_ranks(self, how: int, *, left: bool) -> None:
         """End all ranks, with exit code 0 or by a signal."""

@@ -36,6 +36,7 @@ from ganger.rest.app import make_app
 from ganger.rest.stream_feed import StreamFeed
 from ganger.server.http_connection import Connection
 from ganger.settings import Home
+from tests.seeds.launchers import Work
 from tests.seeds.machine import Machine
 from tests.seeds.universe import Universe
 from tests.seeds.virtual_loop import Killed, Process, running_process
@@ -313,15 +314,13 @@ class ServerWorld:
 
     def _spec(self, number: int) -> dict[str, Any]:
         chance = self._chance
-        steps, step_ms = chance.randrange(3, 30), chance.choice((200, 1_000, 3_000))
         return {
             "name": f"job{number}",
-            "run": ["true", str(steps), str(step_ms), str(chance.choice((0, 3))), str(chance.choice((0, 300)))],
+            **Work.drawn(chance).spec(),
             "nodes": chance.choice((1, 1, 2, 3)),
             "nproc_per_node": 1,
             "resources": {"gpu": chance.choice((1, 2, 4))},
             "retry": {"max": chance.choice((1, 3, 10))},
-            "limits": {"time": "3m"},  # ends ranks that hang
             "priority": chance.choice((0, 0, 100)),
             **({"checkpoint": {"grace": "5s"}} if chance.random() < 0.4 else {}),
         }

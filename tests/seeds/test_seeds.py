@@ -9,7 +9,8 @@ import pytest
 
 from tests.seeds.__main__ import describe_failure, main, run_seed
 
-KEPT = [int(line.split()[0]) for line in (Path(__file__).parent / "kept_seeds.txt").read_text().splitlines()[1:]]
+KEPT_FILE = Path(__file__).parent / "kept_seeds.txt"
+KEPT = [int(line.split()[0]) for line in KEPT_FILE.read_text().splitlines() if not line.startswith("#")]
 MANY = 100
 PRINT_DIGESTS = """
 import sys
@@ -26,7 +27,7 @@ def test_no_law_is_broken(seed: int) -> None:
     assert sum(outcome.ends.values()) >= 8, "every job has ended"
 
 
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", [6, 5])
 def test_a_seed_is_the_same_world_in_every_process(seed: int) -> None:
     command = [sys.executable, "-c", PRINT_DIGESTS, str(seed)]
     environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(Path.cwd())}
