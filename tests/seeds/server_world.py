@@ -45,6 +45,8 @@ NODES, GPUS = 4, 4
 CYCLE_PAUSE_S = 0.002
 """Time of a scheduling cycle."""
 PORT = 80
+VALIDATED_EVERY = 20
+"""Events between two validations of the state, which would take most of a world's time after each."""
 
 
 class MortalLog(EventLog):
@@ -420,7 +422,7 @@ class ServerWorld:
     def _check_end(self) -> None:
         """Check the whole log, and what users were promised."""
         assert self._log is not None
-        audit = audit_log(self._log)
+        audit = audit_log(self._log, validated_every=VALIDATED_EVERY)
         for error in audit.sentences():
             self.universe.broken(error)
         for request in self._requests:
