@@ -195,7 +195,11 @@ class ServerWorld:
         process = self._process = Process(self.universe.loop, "server", self._died)
         if not self.universe.is_healed and self._chance.random() < 0.4:
             process.dies_at = self._chance.randrange(1, 6_000)
-        process.run(self._serve())
+        process.run(self._serve()).add_done_callback(self._has_failed)
+
+    def _has_failed(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.universe.broken(f"the server failed: {error!r}")
 
     async def _serve(self) -> None:
         files = JobFiles(self._home.path, self._home.path / "launchers.socket", self._home.path / "launcher.pyz")
