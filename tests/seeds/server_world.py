@@ -198,7 +198,8 @@ class ServerWorld:
         process.run(self._serve()).add_done_callback(self._has_failed)
 
     def _has_failed(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Killed):
             self.universe.broken(f"the server failed: {error!r}")
 
     async def _serve(self) -> None:
