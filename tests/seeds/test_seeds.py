@@ -27,7 +27,7 @@ def test_no_law_is_broken(seed: int) -> None:
     assert sum(outcome.ends.values()) >= 8, "every job has ended"
 
 
-@pytest.mark.parametrize("seed", [6, 5])
+@pytest.mark.parametrize("seed", [8, 5])
 def test_a_seed_is_the_same_world_in_every_process(seed: int) -> None:
     command = [sys.executable, "-c", PRINT_DIGESTS, str(seed)]
     environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(Path.cwd())}
