@@ -12,6 +12,8 @@
 #   make test-cluster-full  all of them, and those of plug-ins that need machines of their own; builds Kubernetes first
 #   make test-long  every example with its framework, what takes long; then the laws and crash tests on all policies and
 #                moments, and 100,000 forged messages, exit records, frames and rows of the log each
+#   make seeds   the whole product in one process on virtual time, killed and healed by seed: SEEDS=100 from FIRST=1,
+#                or the numbers of SEED
 #   make demo    a training job that loses a worker and comes back, told as it happens
 #   make bench   the figures, one file of a folder of bench/ each (NAMES="first_line install" picks some)
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
@@ -42,7 +44,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch setup-frameworks lint check test test-costs test-gpu test-cluster test-cluster-full test-long demo bench cluster cluster-down operators chart minio devices dist docs site lock
+.PHONY: setup setup-torch setup-frameworks lint check test test-costs test-gpu test-cluster test-cluster-full test-long seeds demo bench cluster cluster-down operators chart minio devices dist docs site lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -130,6 +132,11 @@ test-long: $(SETUP) setup-frameworks
 	GANGER_TEST_LONG=250 $(PYTEST) -k "any_ or forged" \
 		tests/launcher/launcher_server/test_message_schema.py tests/launcher/protocol/test_forged_input.py \
 		tests/local/test_facts.py tests/engine/eventlog/test_damaged_rows.py
+
+SEEDS ?= 100
+FIRST ?= 1
+seeds: $(SETUP)
+	$(BIN)/python -m tests.seeds --seeds $(SEEDS) --first $(FIRST) $(SEED)
 
 demo: $(TORCH_SETUP)
 	$(TORCH_BIN)/python examples/demo.py

@@ -5,6 +5,7 @@ run nothing stand for the nodes, so no launcher ever connects.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future
@@ -62,6 +63,7 @@ CRD: Final = {
 OFFER: Final = {"allocatable": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}}
 BEGIN_MS: Final = 1_767_225_600_000
 NAMESPACE: Final = "default"
+_log = logging.getLogger(__name__)
 POLL_S: Final = 0.02
 """Pause after a cycle, in which more events may come for the next one."""
 
@@ -197,6 +199,8 @@ async def controller(
         if policies is not None:
             figures = QueueStatusReporter(loop, policies, usage, backend.status_writer.has_unwritten)
             tasks.append(event_loop.create_task(figures.run()))
+        for task in tasks:
+            task.add_done_callback(_log_failure)
         try:
             yield Controlled(backend, loop, log, observed)
         finally:
@@ -211,6 +215,12 @@ async def controller(
             for result in results:
                 if isinstance(result, Exception):
                     raise result
+
+
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    """Log at once what a part has failed with: the others run on, and only seem to be a controller."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a part of the controller failed", exc_info=error)
 
 
 class _WakingLoop(Loop):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ganger.backends.kubernetes.attempt_pods import admission_failure
+from ganger.backends.kubernetes.runtime.pod_events import RECREATE_AFTER_S
 from ganger.engine.query.job_history import JobHistories
 from ganger.kubeapi.api_error import error_from_status
 from ganger.kubeapi.credentials import Credentials
@@ -17,6 +18,7 @@ from tests.kubernetes.controller.test_controller_faults import bound, scene, sub
 from tests.kubernetes.jobs.test_gang_jobs import cluster, put, reconciling_controller, status
 from tests.waiting import until
 from tools.fakeapi import FakeApi, Fault
+from tools.skipping import SkippingLoop
 
 # Messages of a real API server, Kubernetes 1.36.3.
 QUOTA = (
@@ -180,6 +182,26 @@ def test_what_nodes_turn_away_is_made_again_whenever_each_does(tmp_path: Path) -
             assert not [pod for pod in api.objects("pods") if pod["status"].get("phase") == "Failed"]
 
     asyncio.run(play())
+
+
+def test_what_several_nodes_turn_away_in_one_moment_is_made_again_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pods of an attempt are placed again by one task, whichever of its nodes have rejected theirs."""
+
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), reconciling_controller(access, tmp_path):
+            put(api)
+            before = await _placed(api, set())
+            for pod in before:
+                turn_away(api, pod)
+            again = await _placed(api, {pod["metadata"]["uid"] for pod in before})
+            await asyncio.sleep(2 * RECREATE_AFTER_S)
+            assert await _placed(api, set()) == again
+            assert (status(api)["generation"], caplog.records) == (1, [])
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(play())
 
 
 async def _placed(api: FakeApi, but: set[str]) -> list[Any]:

@@ -25,6 +25,13 @@ test_surplus = scenarios(
             """C:2x2,time=1h -> AA AA AA | C no_capacity
                D:1x2,time=1h -> AA AA AA | A resizing, C no_capacity, D stopping_others""",
         ),
+        "nothing of one that has left a node, since it ends": (
+            "n1:AA n2:AA A,from=1,to=2,time=9h",
+            "",
+            """done A n1      -> .. AA
+               C:2x2,time=1h  -> .. AA | C no_capacity
+               done A n2      -> CC CC | A succeeded""",
+        ),
         "it grows again when the other has ended": (
             "n1:AA n2:AA A,from=1,to=2,time=9h",
             "",

@@ -66,11 +66,16 @@ NO_SURPLUS: Final = Surplus((), np.zeros((3, 0), dtype=np.int64))
 
 
 def find_surplus(state: State, now_ms: int, ending: Collection[str]) -> Surplus:
-    """Return the surplus of all gangs but those that end."""
+    """Return the surplus of all gangs but those that end.
+
+    A gang that has left some of its nodes, because its ranks there have finished, ends too: what it still holds is no
+    gang of a smaller size, and may be less than its surplus.
+    """
     if not state.timers.elastic.surplus:
         return NO_SURPLUS
     gangs = [gang for name in state.timers.elastic.surplus if name not in ending for gang in (state.gangs[name],)]
     gangs = [gang for gang in gangs if gang.state in (GangState.STARTING, GangState.RUNNING)]
+    gangs = [gang for gang in gangs if len(gang.attempt.left) == len(gang.nodes)]
     table, held = state.allocations.table, np.zeros((3, len(state.nodes.nodes)), dtype=np.int64)
     rows = table.row_indices(gang.id for gang in gangs)
     for amounts, of_rows in zip(held, table.cells[NODE + 1 : NODE + 4, rows], strict=True):

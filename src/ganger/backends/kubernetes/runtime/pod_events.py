@@ -72,6 +72,9 @@ class PodEvents:
             staying = filter(self.stays, self._pods.cache.pods.values())
             may_fit = is_rejected(pod) and not is_late(pod, self._pods.cache.cluster, staying)
             if may_fit and self._may_recreate(generation):
+                # From now on, not from the task's first step: other nodes may reject theirs in the same moment, and two
+                # tasks that place one generation would each take the pods of the other for ended ones.
+                self._pods.ended_while_placing[generation.gang, generation.number] = []
                 self._runtime.run(self._recreate(generation))
             else:
                 self._actions.conclude(generation, node, *attempt_pods.end_of(pod))
@@ -119,7 +122,6 @@ class PodEvents:
 
         A node may still count what ran there before, though no process of it is left.
         """
-        self._pods.ended_while_placing[generation.gang, generation.number] = []
         await asyncio.sleep(RECREATE_AFTER_S)
         for pod in [self._pods.pod(generation, node) for node in generation.start.nodes]:
             if pod is not None and is_rejected(pod):
