@@ -13,7 +13,6 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any
 
-from bench.kubernetes.binding import CRD, OFFER, controller
 from ganger.controller.jobs.conditions import OVER
 from ganger.controller.jobs.gang_job_reconciler import GangJobReconciler
 from ganger.controller.jobs.job_builder import JobBuilder
@@ -26,6 +25,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease
 from ganger.kubeapi.request import ObjectRef
 from ganger.launcher_server.connection import Connection
+from tests.kubernetes.binding import CRD, OFFER, controller
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
 from tests.seeds.launchers import ServerAddress, VirtualLauncher, Work
 from tests.seeds.universe import Universe
