@@ -231,6 +231,7 @@ class Stop:
         unsaved_ms: The work since its newest checkpoint when it was decided; lost unless it is saved in the notice.
         shares: What the next generation gets if it is resized, moved, or gets a spare: it keeps what both have.
         keeps_ms: For how long at most the gang keeps the shares though they are too few, because a node was lost.
+        gives_up: It gives up what it has kept so, and queues again.
     """
 
     gang: str
@@ -243,6 +244,7 @@ class Stop:
     unsaved_ms: int = 0
     shares: tuple[NodeShare, ...] = ()
     keeps_ms: int = 0
+    gives_up: bool = False
     kind: Literal["stop"] = field(default="stop")
 
 

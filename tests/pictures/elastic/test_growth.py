@@ -187,6 +187,12 @@ test_lost_nodes = scenarios(
             """lose n2 -> AA ..x AA AA | A resizing
                gone A  -> .. ..x AA AA""",
         ),
+        "it does not start again on one that is closed": (
+            "n1:AA n2:AA n3:AA A,from=1,to=3,time=9h",
+            "",
+            """cordon n2; lose n1 -> ..x AA# AA | A resizing
+               gone A             -> ..x ..# AA""",
+        ),
         "at its minimum it queues again": (
             "n1:AA n2:AA A,from=2,to=3,time=9h",
             "",

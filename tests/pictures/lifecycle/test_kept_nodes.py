@@ -44,6 +44,26 @@ test_kept_nodes = scenarios(
                +11m            -> ..x YY YY | A no_node
                return n1       -> .. YY YY | A no_capacity""",
         ),
+        "in another rack, it leaves its old one first": (
+            "r1/n1:A r1/n2:A r2/n3:. r2/n4:. A,in=rack,must,time=9h",
+            "",
+            """lose n1; B:1x1,at=n2 -> .x A . . | A resizing, B no_capacity
+               gone A               -> .x B A A""",
+        ),
+        "one that was closed before is left, and no other job gets it before its processes have ended": (
+            "n1:A n2:A n3:A n4:. n5:. A,time=9h",
+            "",
+            """cordon n2; lose n1     -> .x A# A . . | A resizing
+               uncordon n2; Y:1x1     -> .x A A . . | A resizing, Y no_capacity
+               gone A                 -> .x Y A A A""",
+        ),
+        "it starts on none that is closed meanwhile": (
+            "n1:AA n2:AA n3:AA n4:.. A,time=9h",
+            "",
+            """cordon n4; lose n1; gone A -> ..x AA AA ..# | A resizing
+               cordon n2; return n1       -> .. AA# AA ..# | A resizing
+               uncordon n4                -> AA ..# AA AA""",
+        ),
         "more of them are lost meanwhile": (
             THREE,
             "",
@@ -137,6 +157,7 @@ def test_how_long_is_learned_from_the_newest_repairs() -> None:
 def test_it_says_what_it_keeps_and_what_it_waits_for() -> None:
     film = Film(POLICIES["dynamic"], THREE, "")
     film.play("lose n1; gone A; +5m -> ..x AA AA | A resizing")
-    assert film.explanation("A").sentence == "A lost n1: it keeps n2, n3 for up to 6m 00s until there is another node"
+    says = "A lost n1: it keeps n2, n3 for 6m 00s more, and starts as soon as there is another node"
+    assert film.explanation("A").sentence == says
     sentence = project(film.state.gangs["A"], film.now_ms).row.sentence
     assert sentence == "n1 failed: a node was lost; it keeps its other nodes, and starts again with 1 more"

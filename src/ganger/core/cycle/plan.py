@@ -139,7 +139,9 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
                 stop = replace(stop, node=vacates, shares=_goes_on_without(state, gang, vacates))
             if cause is Cause.NODE_LOST and gang.attempt.failure is not None:
                 stop = replace(stop, node=gang.attempt.failure.node)
-                if not gang.is_short:
+                if gang.is_short:
+                    stop = replace(stop, gives_up=True)
+                else:
                     keeps_ms = (gang.retries.kept_until_ms or now_ms) - now_ms
                     stop = replace(stop, shares=gang.attempt.target, keeps_ms=keeps_ms)
             yield stop
@@ -284,7 +286,7 @@ def _next_starts(cycle: Cycle) -> list[Start]:
         if completed is not None:
             starts.append(_next_start(cycle, completed, starts[-1] if starts else None))
         elif preemption.could_preempt(cycle, gang):
-            cycle.stops.append(_stop(gang, Cause.NODE_LOST, 0))
+            cycle.stops.append(replace(_stop(gang, Cause.NODE_LOST, 0), gives_up=True))
     return starts
 
 

@@ -21,6 +21,7 @@ from ganger.core.reservations.capacity_forecast import Reservation
 from ganger.core.state.elastic_gangs import is_gain, ranked, unit_of
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
+from ganger.core.state.spares import is_usable
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import GangState
@@ -197,16 +198,17 @@ def _take(cycle: Cycle, gang: Gang, added: Shares, shares: Shares) -> Shares:
 def complete(cycle: Cycle, gang: Gang) -> Gang | None:
     """Place what a gang lacks beside the nodes that it keeps, for the rest of the cycle; return it with all of them.
 
-    One that must be in one domain may find all that it needs in another one. None if there is nothing yet. It moves
-    reservations as any gang that has run before.
+    Those that are closed by now count as lacking. One that must be in one domain may find all that it needs in another
+    one. None if there is nothing yet. It moves reservations as any gang that has run before.
     """
-    state, attempt, kept = cycle.state, gang.attempt, gang.attempt.target
+    state, attempt = cycle.state, gang.attempt
+    kept = tuple(share for share in attempt.target if is_usable(state, share.node))
     whole = replace(gang, shape=gang.job.spec.shape)
     with state.trial():
         state.release(gang)
         if exceeded_limit(state, start_request(whole)) is not None:
             return None
-    lacking = replace(same_kind(state, whole.shape, kept), nodes=gang.missing_nodes)
+    lacking = replace(same_kind(state, whole.shape, kept), nodes=whole.shape.nodes - len(kept))
     moved = cycle.reservations.movable_by(whole)
     placed = place_near(cycle, whole, lacking, kept)
     if placed is None and moved:
@@ -219,7 +221,7 @@ def complete(cycle: Cycle, gang: Gang) -> Gang | None:
         return None
     whole.attempt = replace(attempt, target=ranked(whole.shape, target, state.nodes.index))
     state.release(gang)
-    state.take(whole, whole.attempt.target)
+    state.take(whole, whole.attempt.held)
     cycle.reservations.table.add_running(replace(whole, shape=lacking), placed)
     cycle.reservations.postpone(moved)
     return whole

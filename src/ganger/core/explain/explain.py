@@ -313,16 +313,23 @@ def _prediction_lines(state: State, gang: Gang, earliest_start: EarliestStart | 
 def _state_sentence(gang: Gang, now_ms: int) -> str:
     if gang.state is GangState.SUSPENDED:
         return f"{gang.id} is suspended: it waits for `ganger resume {shell_quoted_id(gang.id)}`"
-    if gang.retries.kept_until_ms is not None:
-        kept = ", ".join(share.node for share in gang.attempt.target[:4])
-        left_ms = max(0, gang.retries.kept_until_ms - now_ms)
-        more = "another node" if gang.missing_nodes == 1 else f"{gang.missing_nodes} other nodes"
-        lost = gang.attempt.failure.node if gang.attempt.failure else "a node"
-        return f"{gang.id} lost {lost}: it keeps {kept} for up to {format_duration(left_ms)} until there is {more}"
+    if gang.retries.kept_until_ms is not None and not (gang.suspends or gang.end_cause):
+        return _kept_sentence(gang, gang.retries.kept_until_ms - now_ms)
     nodes = ", ".join(gang.nodes[:4]) or "no node"
     more = f" and {len(gang.nodes) - 4} more" if len(gang.nodes) > 4 else ""
     number = gang.attempt.generation
     return f"{gang.id} is not waiting: it is {gang.state} (attempt {number}) on {nodes}{more}{_excluded(gang)}"
+
+
+def _kept_sentence(gang: Gang, left_ms: int) -> str:
+    """Return what a gang that has lost a node waits for, with the others."""
+    names = [share.node for share in gang.attempt.target]
+    kept = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    lost = f"{gang.id} lost {gang.attempt.failure.node if gang.attempt.failure else 'a node'}"
+    if gang.attempt.left:
+        return f"{lost}: it keeps {kept}, where its processes are being stopped"
+    others = "is another node" if gang.missing_nodes == 1 else f"are {gang.missing_nodes} other nodes"
+    return f"{lost}: it keeps {kept} for {format_duration(max(0, left_ms))} more, and starts as soon as there {others}"
 
 
 def _unready_lines(state: State, gang: Gang) -> Iterator[str]:

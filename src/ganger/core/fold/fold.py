@@ -433,7 +433,7 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
         lately = (preemption for preemption in state.history.preemptions if preemption[1] > at_ms - HOUR_MS)
         state.history.preemptions = (*lately, (gang.queue, at_ms))
     failure = gang.attempt.failure
-    if gang.is_short and stop.cause is Cause.NODE_LOST:
+    if stop.gives_up:
         gang.step(GangStep.REQUEUE, at_ms)
         return (gang, *fold_attempt.abandon_target(state, gang, at_ms))
     if stop.cause not in retry.ENDINGS or (failure is not None and stop.cause is failure.cause):

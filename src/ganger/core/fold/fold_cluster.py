@@ -246,7 +246,8 @@ def _next_shares(state: State, gang: Gang, lost: list[str]) -> Shares:
     if gang.state not in fold_attempt.ACTIVE or attempt.left != gang.nodes or attempt.start is None:
         return ()
     if gang.is_elastic:
-        return without_nodes(state.nodes, gang, attempt.start.shares, lost)
+        closed = [share.node for share in attempt.start.shares if not spares.is_usable(state, share.node)]
+        return without_nodes(state.nodes, gang, attempt.start.shares, [*lost, *closed])
     return spares.takeover(state, gang, lost)
 
 

@@ -20,6 +20,8 @@ MAX_REPAIRS: Final = 9
 """Newest repairs that count: what is repaired changes, and an odd number has a median among them."""
 MARGIN_PERCENT: Final = 110
 """Time for which a gang keeps nodes, in per cent of the expected repair: half of all repairs take longer than that."""
+MIN_KEPT_MS: Final = MINUTE_MS
+"""Shortest such time, where nodes come back at once: the processes on the other nodes take some of it to end."""
 MAX_KEPT_MS: Final = 30 * MINUTE_MS
 """Longest time for which a gang keeps idle nodes, however long repairs take: a short job would run in it."""
 
@@ -51,4 +53,4 @@ class NodeRepairs:
     def kept_ms(self) -> int:
         """The time for which a gang that loses a node now keeps the others."""
         expected_ms = median_low(self.took_ms) if len(self.took_ms) >= MIN_REPAIRS else FIRST_REPAIR_MS
-        return min(MAX_KEPT_MS, expected_ms * MARGIN_PERCENT // 100)
+        return max(MIN_KEPT_MS, min(MAX_KEPT_MS, expected_ms * MARGIN_PERCENT // 100))

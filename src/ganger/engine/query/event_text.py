@@ -460,6 +460,8 @@ def _decision_text(decision: Decision) -> str:
             size = f"{ranks} processes on " if any(share.part for share in shares) else ""
             size += f"{len(names)} node{'s' * (len(names) > 1)}"
             return f"{gang} is resized to {size} ({_name_list(names)}){notice}{cause}"
+        case Stop(gang=gang, gives_up=True):
+            return f"{gang} gives up the nodes that it has kept since it lost one, and queues again"
         case Stop(gang=gang, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             unsaved = f"; {format_duration(decision.unsaved_ms)} of work is not saved" if decision.unsaved_ms else ""
