@@ -83,12 +83,15 @@ class Film:
 
     def run_cycles(self) -> None:
         """Plan and record as the loop does, until no cycle is due at once."""
-        is_due = True
-        while is_due:
-            planned = plan(self.state, self.now_ms, self.policy)
-            is_due = planned.next_wake_ms == self.now_ms
-            if planned.decisions:
-                self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
+        while self.run_cycle().next_wake_ms == self.now_ms:
+            pass
+
+    def run_cycle(self) -> Plan:
+        """Plan and record once."""
+        planned = plan(self.state, self.now_ms, self.policy)
+        if planned.decisions:
+            self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
+        return planned
 
     def apply(self, event: e.Event) -> None:
         """Fold an event with the next number and the current time."""

@@ -348,3 +348,15 @@ def test_more_preemptors_than_a_cycle_of_a_large_cluster_tries_are_all_served(mo
             film.do(f"gone {gang.id}")
     film.run_cycles()
     assert {film.state.gangs[f"{name}2"].state for name in names} == {GangState.STARTING}
+
+
+def test_on_a_large_cluster_no_cycle_repeats_what_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More gangs than a cycle tries wait for one that leaves: each cycle reserved the same for the first of them."""
+    monkeypatch.setattr(queue_rotation, "LARGE_CLUSTER_NODES", 0)
+    film = Film(POLICIES["dynamic"], "n1:AA A,q=z,time=9h", "a=2 b=2 c=2 z")
+    film.play("stop A -> AA | A stopping")
+    for name in (f"{queue}{number}" for queue in "abc" for number in range(4)):
+        film.do(f"{name.upper()}:1x2,q={name[0]},time=1h")
+    plans = [film.run_cycle() for _ in range(5)]
+    assert plans[-1].decisions == ()
+    assert plans[-1].next_wake_ms != film.now_ms

@@ -105,7 +105,7 @@ def _preempt_for_each(
 ) -> dict[ClassKey, PendingReason]:
     """Preempt gangs for one pending gang after the other; a cycle of a large cluster tries it for some of them."""
     reasons: dict[ClassKey, PendingReason] = {}
-    tries, has_preempted, is_outdated, has_more = 0, False, False, _has_more(cycle, surplus)
+    tries, has_decided, is_outdated, has_more = 0, False, False, _has_more(cycle, surplus)
     for gang in _preemptors(cycle, legality, has_surplus=bool(surplus.gangs)):
         if cycle.reservations.is_awaited(gang):
             reasons[gang.class_key] = _awaits(cycle, cycle.reservations.by_gang[gang.id].nodes)
@@ -120,14 +120,16 @@ def _preempt_for_each(
         if legal is not None and not legal.gangs:
             continue
         if tries == MAX_TRIES and is_large_cluster(cycle.state):
-            # If nothing was decided, another cycle at once would try the same ones.
-            cycle.is_unfinished |= has_preempted
+            # If nothing new was decided, another cycle at once would try the same ones.
+            cycle.is_unfinished |= has_decided
             break
         tries += 1
+        victims = len(cycle.victims)
         preempted = _preempt_by_rules(cycle, gang, (legality, surplus, legal), start)
         if preempted is not None:
             reasons |= preempted
-            has_preempted = is_outdated = True
+            is_outdated = True
+            has_decided |= len(cycle.victims) > victims or cycle.reservations.is_new(gang)
     return reasons
 
 

@@ -270,6 +270,15 @@ class CycleReservations:
         own = self.by_gang.get(gang.id)
         return own is not None and own.owned and own.start_ms <= self._last_notice_ms() + LATE_MARGIN_MS
 
+    def is_new(self, gang: Gang) -> bool:
+        """Return whether a gang that got capacity starts on it, or has another reservation than before the cycle."""
+        own = self.by_gang.get(gang.id)
+        return own is None or own.decision != self.state.reservations.get(gang.id)
+
+    def new_decisions(self) -> list[ReservedStart]:
+        """Return the decisions of the cycle but those that are in force already."""
+        return [change for change in self.changes.values() if change != self.state.reservations.get(change.gang)]
+
     def _last_notice_ms(self) -> int:
         """Return when the last notice ends of the gangs that are leaving; now if none is."""
         leaving = self.state.timers.in_transition.values()
