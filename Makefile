@@ -97,7 +97,7 @@ GATE := not long and not cluster and not gpu
 # 5 s of CPU time; beside others on the same cores the same work has been up to 1.6 times as much.
 test: $(SETUP)
 	failed=0; \
-	$(call LIMIT,900) $(PYTEST) -m "$(GATE) and not serial" -n $(TEST_WORKERS) $(BY_FILE) --maxfail=10 \
+	$(call LIMIT,1200) $(PYTEST) -m "$(GATE) and not serial" -n $(TEST_WORKERS) $(BY_FILE) --maxfail=10 \
 		--cpu-limit=8 || failed=$$?; \
 	$(call LIMIT,420) $(PYTEST) -m "$(GATE) and serial" --maxfail=10 $(SERIAL) || failed=$$?; \
 	exit $$failed

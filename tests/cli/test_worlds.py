@@ -188,6 +188,7 @@ def test_a_live_job_is_changed(world: World, live: str) -> None:
     assert world.ganger("stop", live).returncode == 4
 
 
+@pytest.mark.long
 def test_a_live_job_is_resized(world: World) -> None:
     worker = "{count: 2..3, resources: {cpu: 100m}}"
     text = f"name: elastic\nrun: exec sleep 600\nroles: {{chief: {{resources: {{cpu: 100m}}}}, worker: {worker}}}\n"
@@ -261,6 +262,7 @@ def test_a_job_of_a_drained_node_saves_its_newest_step_and_goes_on_at_its_spare(
     assert said.read_text().splitlines() == ["begins after None", "works", f"saved {step}", f"begins after {step}"]
 
 
+@pytest.mark.long
 def test_the_elements_of_an_array_end_each_by_itself(world: World) -> None:
     script = 'echo "$GANGER_ARRAY_INDEX"; test "$GANGER_ARRAY_INDEX" != 2'
     array = world.submit("--array", "0-2%2", "--name", "sweep", "--retry", "0", "--", "sh", "-c", script)
@@ -317,6 +319,7 @@ def test_code_that_fits_into_no_object_reaches_the_job(world: World) -> None:
     assert world.output("run", *SMALL, "--code", str(code), "--", "sh", "-c", "wc -c < noise") == "1500000\n"
 
 
+@pytest.mark.long
 def test_files_that_a_job_wrote_come_here(world: World) -> None:
     code = world.folder / "code"
     code.mkdir()

@@ -21,7 +21,14 @@ PARTS = 16 if LONG else 1
 DOWN_MS = (0, 300, 4_000, 40_000)
 """Downtime of the server: none, while ranks start, while they work, longer than most pauses."""
 
-every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+every_script = pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(script, id=script.name, marks=pytest.mark.long if script.name == "busy day" else ())
+        for script in SCRIPTS
+    ],
+)
+"""The busy day is the dearest by far: `make test-long` has it."""
 every_part = pytest.mark.parametrize("part", range(PARTS))
 
 

@@ -234,6 +234,7 @@ print(difference.seq if difference else 0)
 """
 
 
+@pytest.mark.long
 def test_an_order_by_hash_is_detected_under_another_hash_seed(tmp_path: Path) -> None:
     path = str(tmp_path / "g.db")
     assert in_another_process(LIVE, path, seed="1") == 0, "under its own seed there is no difference"

@@ -24,6 +24,7 @@ from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.ports import JobFilter
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.scenes import folded, job, listed_states, played, raw, serve
+from tests.examples import one_in_gate
 
 MANY = 10_000
 
@@ -205,7 +206,7 @@ def test_steps_beyond_64_bits_are_kept() -> None:
 # -- snapshots ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+@pytest.mark.parametrize("script", one_in_gate(SCRIPTS), ids=[script.name for script in SCRIPTS])
 def test_restored_equals_folded_at_every_event(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots every 20 events, all of them kept, so that each event has one of its own before it."""
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 20)

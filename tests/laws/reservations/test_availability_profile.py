@@ -265,6 +265,7 @@ def amounts(profile: AvailabilityProfile, begin: int, end: int) -> list[Amounts]
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 
+@examples(gate=12)
 @given(data=st.data())
 def test_invariant_3_the_profile_is_what_is_free_at_each_moment(data: st.DataObject) -> None:
     profile, oracle, _ = drawn_profiles(data)
@@ -279,6 +280,7 @@ def test_invariant_3_the_profile_is_what_is_free_at_each_moment(data: st.DataObj
     assert amounts(profile, begin, end) == [oracle.worst(index, *spans) for index in indices]
 
 
+@examples(gate=12)
 @given(data=st.data())
 def test_starts_are_found_by_trying_every_moment(data: st.DataObject) -> None:
     profile, oracle, part = drawn_profiles(data)
@@ -294,6 +296,7 @@ def test_starts_are_found_by_trying_every_moment(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("wide", [0, availability_profile.WIDE_NODES])
+@examples(gate=12)
 @given(data=st.data())
 def test_a_node_holds_a_part_until_it_does_not(data: st.DataObject, wide: int) -> None:
     """Check it also where there are so many nodes that it is computed row by row."""
@@ -312,6 +315,7 @@ def _a_node_holds_a_part_until_it_does_not(data: st.DataObject) -> None:
             assert until == slot_count or not oracle.holds(index, part, begin_ms, ends[until] - begin_ms)
 
 
+@examples(gate=12)
 @given(data=st.data())
 def test_on_a_grid_no_more_is_free_than_there_is(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -47,6 +47,7 @@ def test_clients_that_start_at_once_get_one_server(place: ServerHome) -> None:
     assert [int(pid) for pid in pids] == place.servers() == [place.pid]
 
 
+@pytest.mark.long
 def test_threads_that_start_at_once_do_not_keep_the_server_from_its_lock(place: ServerHome) -> None:
     with ThreadPoolExecutor(80) as threads:
         pids = list(threads.map(lambda _: Client(place.home).connect().server()["pid"], range(80)))
@@ -67,6 +68,7 @@ def test_files_and_sockets_are_for_their_owner_only(served: ServerHome) -> None:
     assert set(announced) == {"pid", "start_ticks", "socket", "launcher_socket", "version", "url", "fingerprint"}
 
 
+@pytest.mark.long
 def test_a_second_server_names_the_first(served: ServerHome) -> None:
     second = served.serve()
     assert second.returncode == 5
@@ -86,6 +88,7 @@ def test_a_corrupt_log_is_left_as_it_is(place: ServerHome) -> None:
     assert place.servers() == []
 
 
+@pytest.mark.long
 def test_a_state_directory_of_an_older_version_is_left_as_it_is(place: ServerHome) -> None:
     place.client.connect()
     place.client.shutdown()
@@ -107,6 +110,7 @@ def test_a_state_directory_of_an_older_version_is_left_as_it_is(place: ServerHom
     assert Path(f"{place.home.database}.format-15").read_bytes() == old_log
 
 
+@pytest.mark.long
 def test_a_damaged_page_is_found_and_left_as_it_is(place: ServerHome) -> None:
     place.client.connect()
     place.client.wait(place.submit(["true"]), 60)
@@ -126,6 +130,7 @@ def test_a_damaged_page_is_found_and_left_as_it_is(place: ServerHome) -> None:
     assert place.home.database.read_bytes() == damaged
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["server", "launcher"])
 def test_a_socket_of_another_program_is_left_alone(place: ServerHome, name: str) -> None:
     path = place.home.socket(name)
@@ -143,6 +148,7 @@ def test_a_socket_of_another_program_is_left_alone(place: ServerHome, name: str)
     assert path.read_text() == "notes"
 
 
+@pytest.mark.long
 def test_a_socket_of_a_dead_server_is_replaced(place: ServerHome) -> None:
     place.client.connect()
     os.kill(place.pid, signal.SIGKILL)
@@ -151,6 +157,7 @@ def test_a_socket_of_a_dead_server_is_replaced(place: ServerHome) -> None:
     assert place.client.connect().server()["health"] == "ok"
 
 
+@pytest.mark.long
 def test_an_invalid_topology_is_reported_with_line_and_column(place: ServerHome) -> None:
     place.home.topology.write_text("nodes:\n  - {name: n1, gpsu: 4}\n")
     with pytest.raises(ClientError) as refused:
@@ -166,6 +173,7 @@ def test_a_home_that_others_can_read_is_refused(place: ServerHome) -> None:
     place.home.path.chmod(0o700)
 
 
+@pytest.mark.long
 def test_a_state_directory_deeper_than_a_socket_path(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
@@ -179,6 +187,7 @@ def test_a_state_directory_deeper_than_a_socket_path(tmp_path: Path) -> None:
         place.close()
 
 
+@pytest.mark.long
 def test_a_server_started_by_a_job_starts_jobs(place: ServerHome, tmp_path: Path) -> None:
     """In a job ganger is found in the launcher's zipapp first, which contains only a part of it."""
     archives = tmp_path / "archives"
@@ -226,6 +235,7 @@ def test_a_signal_stops_the_server_cleanly(place: ServerHome) -> None:
     assert "the server shuts down; jobs keep running" in place.home.server_log.read_text()
 
 
+@pytest.mark.long
 def test_a_restart_keeps_the_pid_the_lock_and_the_jobs(place: ServerHome) -> None:
     place.client.connect()
     pid = place.pid
@@ -242,6 +252,7 @@ def test_a_restart_keeps_the_pid_the_lock_and_the_jobs(place: ServerHome) -> Non
         assert lines.result() == ["before", "after"]
 
 
+@pytest.mark.long
 def test_an_older_server_is_replaced_by_one_of_the_clients_version(place: ServerHome) -> None:
     place.client.connect()
     started = place.client.server()["started_ms"]
@@ -280,6 +291,7 @@ def test_a_client_that_must_not_start_a_server_reports_that_none_runs(place: Ser
     assert place.servers() == []
 
 
+@pytest.mark.long
 def test_a_server_without_its_socket_is_named_and_can_be_stopped(place: ServerHome) -> None:
     place.client.connect()
     pid = place.pid
@@ -327,6 +339,7 @@ def test_only_the_announced_process_is_killed(place: ServerHome) -> None:
     assert place.servers() == [record["pid"]]
 
 
+@pytest.mark.long
 def test_a_suspended_server_is_distinguished_from_a_missing_one(
     place: ServerHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +455,7 @@ def test_wait_ends_with_the_job_or_the_timeout(served: ServerHome) -> None:
     assert served.client.wait(name)["row"]["state"] == "stopped"
 
 
+@pytest.mark.long
 def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: ServerHome) -> None:
     place.client.connect()
     for _ in range(3):
@@ -467,6 +481,7 @@ def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: ServerHome) -
     assert subcommand("replay", "0").returncode == 5
 
 
+@pytest.mark.long
 def test_a_replay_for_programs(place: ServerHome) -> None:
     place.client.connect()
     name = place.submit(["true"])

@@ -16,6 +16,7 @@ def log(tmp_path: Path) -> Path:
     return written(tmp_path / "copy.db")
 
 
+@pytest.mark.long
 def test_three_runs_are_compared(shell: Shell, log: Path, tmp_path: Path) -> None:
     sjf, report = tmp_path / "sjf.yaml", tmp_path / "report.html"
     sjf.write_text("order: sjf\n")
@@ -35,6 +36,7 @@ def test_three_runs_are_compared(shell: Shell, log: Path, tmp_path: Path) -> Non
     assert [row.partition(",")[0] for row in rows] == ["policy", *["recorded"] * 3, *["in force"] * 3, *[str(sjf)] * 3]
 
 
+@pytest.mark.long
 def test_orders_are_compared_too(shell: Shell, log: Path) -> None:
     said = shell("sim", "compare", "--from-log", str(log), "--policies", "fifo,easy+fgd", "-o", "json")
     assert [run["name"] for run in json.loads(said.out)["runs"]] == ["recorded", "in force", "fifo", "easy+fgd"]

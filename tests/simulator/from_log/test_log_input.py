@@ -119,6 +119,7 @@ def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path)
     assert result["scorecard"]["jct_ms"]["mean"] == (60_000 + 60_000 + 118_000) / 3
 
 
+@pytest.mark.long
 def test_nodes_that_came_and_went_are_said(shell: Shell, tmp_path: Path) -> None:
     """As when a server is started again with other virtual nodes."""
     world, log = VirtualCluster(nodes(2, gpus=8)), EventLog(tmp_path / "copy.db")
@@ -132,6 +133,7 @@ def test_nodes_that_came_and_went_are_said(shell: Shell, tmp_path: Path) -> None
     assert " on 5 nodes x 8 GPUs, " in shell("sim", "run", "--from-log", str(tmp_path / "copy.db"), "--nodes", "5").out
 
 
+@pytest.mark.long
 def test_since_takes_the_last_days(shell: Shell, tmp_path: Path) -> None:
     log = tmp_path / "copy.db"
     world, opened = VirtualCluster(nodes(1, gpus=8)), EventLog(log)
@@ -147,6 +149,7 @@ def test_since_takes_the_last_days(shell: Shell, tmp_path: Path) -> None:
     assert (said.code, "submitted in its last 5.0s" in " ".join(said.err.split())) == (2, True)
 
 
+@pytest.mark.long
 def test_the_own_log_is_that_of_the_state_directory(shell: Shell, tmp_path: Path) -> None:
     absent = shell("sim", "run", "--from-log")
     assert (absent.code, f"{tmp_path}/home/ganger.db cannot be read: No such file" in absent.err) == (2, True)
@@ -221,6 +224,7 @@ def test_contradicting_options_are_refused(shell: Shell, tmp_path: Path, words: 
     assert what in said.err
 
 
+@pytest.mark.long
 def test_a_queue_that_a_document_lacks_is_named(shell: Shell, tmp_path: Path) -> None:
     log, document = tmp_path / "copy.db", tmp_path / "new.yaml"
     document.write_text("order: fifo\n")
