@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.faults.oracle import Oracle
-from bench.faults.virtual_faults import Day, run_day
 from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start
 from ganger.model.job_sections.retry_spec import Retry
+from tests.crash.oracle import Oracle
 from tests.crash.test_killed import LONG
+from tests.crash.virtual_faults import Day, run_day
 from tests.engine.scenes import POLICIES, nodes, played, submit
 
 FAULTS = 25

@@ -15,8 +15,6 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
-from bench.faults.audited import audit_log
-from bench.faults.oracle import Oracle
 from ganger import __version__
 from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_backend import LocalBackend
@@ -36,6 +34,8 @@ from ganger.rest.app import make_app
 from ganger.rest.stream_feed import StreamFeed
 from ganger.server.http_connection import Connection
 from ganger.settings import Home
+from tests.crash.audited import audit_log
+from tests.crash.oracle import Oracle
 from tests.seeds.launchers import Work
 from tests.seeds.machine import Machine
 from tests.seeds.universe import Universe

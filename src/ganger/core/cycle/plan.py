@@ -126,7 +126,7 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
     closed = frozenset(state.maintenance.affected_nodes(now_ms))
     maintained = {gang.id: gang for gang in state.on_nodes(closed) if gang.state in STAYING and gang.uses(closed)}
     for gang in sorted((state.timers.in_transition | timed_out | maintained).values(), key=lambda gang: gang.number):
-        cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(state, gang, now_ms)
+        cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(state, gang)
         cause = cause or (Cause.DRAINED if gang.id in maintained else None)
         if cause:
             stop = _stop(gang, cause, 0 if cause in UNSAVED else _notice_left_ms(gang, now_ms))
@@ -138,12 +138,8 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
                 vacates = gang.attempt.vacates or next((node for node in gang.nodes if node in closed), "")
                 stop = replace(stop, node=vacates, shares=_goes_on_without(state, gang, vacates))
             if cause is Cause.NODE_LOST and gang.attempt.failure is not None:
-                stop = replace(stop, node=gang.attempt.failure.node)
-                if gang.is_short:
-                    stop = replace(stop, gives_up=True)
-                else:
-                    keeps_ms = (gang.retries.kept_until_ms or now_ms) - now_ms
-                    stop = replace(stop, shares=gang.attempt.target, keeps_ms=keeps_ms)
+                keeps_ms = (gang.retries.kept_until_ms or now_ms) - now_ms
+                stop = replace(stop, node=gang.attempt.failure.node, shares=gang.attempt.target, keeps_ms=keeps_ms)
             yield stop
 
 
@@ -206,10 +202,8 @@ def _failure_cause(gang: Gang) -> Cause | None:
     return attempt.failure.cause if attempt.failure and attempt.stop_sent is None and is_ending else None
 
 
-def _pause_cause(state: State, gang: Gang, now_ms: int) -> Cause | None:
-    """Return why a gang has to be suspended, leave nodes or be smaller, or why the rest of a finished one goes."""
-    if gang.is_short and gang.retries.kept_until_ms is not None and now_ms >= gang.retries.kept_until_ms:
-        return Cause.NODE_LOST
+def _pause_cause(state: State, gang: Gang) -> Cause | None:
+    """Return why a gang has to be suspended, leave a node or be smaller, or why the rest of a finished one goes."""
     if gang.state in STAYING and (gang.suspends or gang.attempt.vacates):
         if gang.suspends:
             return gang.suspends
@@ -274,7 +268,8 @@ def _next_starts(cycle: Cycle) -> list[Start]:
     """Return the next starts of gangs that are resized and whose attempt before has left all nodes.
 
     What a gang lacks beside the nodes that it keeps is taken from the first cycle on, so that no later gang gets it
-    while the last attempt is being stopped.
+    while the last attempt is being stopped. It gives them up when it has kept them for its time, or can have more by
+    waiting in its queue.
     """
     state, starts = cycle.state, list[Start]()
     for gang in sorted(state.timers.in_transition.values(), key=lambda gang: gang.number):
@@ -285,7 +280,7 @@ def _next_starts(cycle: Cycle) -> list[Start]:
             continue
         if completed is not None:
             starts.append(_next_start(cycle, completed, starts[-1] if starts else None))
-        elif preemption.could_preempt(cycle, gang):
+        elif cycle.now_ms >= (gang.retries.kept_until_ms or 0) or preemption.could_preempt(cycle, gang):
             cycle.stops.append(replace(_stop(gang, Cause.NODE_LOST, 0), gives_up=True))
     return starts
 

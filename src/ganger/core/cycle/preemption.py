@@ -62,12 +62,12 @@ def preempt_for(cycle: Cycle, gang: Gang) -> PendingReason | None:
 
 def could_preempt(cycle: Cycle, gang: Gang) -> bool:
     """Return whether others would be stopped for a gang that keeps nodes, if it waited in its queue instead."""
-    state, none = cycle.state, replace(gang.attempt, left=(), target=())
-    rules = preemption_rules(cycle.policy, state.document)
+    state, rules = cycle.state, preemption_rules(cycle.policy, cycle.state.document)
+    attempt, retries = replace(gang.attempt, left=(), target=()), gang.retries.keeping_nothing()
+    waiting = replace(gang, state=GangState.PENDING, shape=gang.job.spec.shape, attempt=attempt, retries=retries)
+    choice = None
     with state.trial():
         state.release(gang)
-        waiting = replace(gang, state=GangState.PENDING, shape=gang.job.spec.shape, attempt=none)
-        waiting.retries = gang.retries.keeping_nothing()
         if cycle.policy.ORDERS_RUNNING:
             staying = [other for other, _ in state.allocated() if not _is_leaving(cycle, other)]
             later = _later_gangs(cycle, waiting, [other for other in staying if other.state is not GangState.PENDING])
@@ -76,11 +76,8 @@ def could_preempt(cycle: Cycle, gang: Gang) -> bool:
             surplus = find_surplus(state, cycle.now_ms, cycle.ending)
             planned = Planned(cycle.ending, cycle.started_gangs, _owners(cycle))
             legality = Legality(state, cycle.now_ms, rules, planned)
-            if not _may_help(cycle, waiting, legality, surplus, has_more=True):
-                return False
-            choice = _choose_by_rules(cycle, waiting, (legality, surplus, None), {})
-        else:
-            return False
+            if _may_help(cycle, waiting, legality, surplus, has_more=True):
+                choice = _choose_by_rules(cycle, waiting, (legality, surplus, None), {})
     return choice is not None and bool(choice.victims or choice.shrinks)
 
 

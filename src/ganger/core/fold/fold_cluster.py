@@ -217,10 +217,8 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
         silent = [node for node in nodes if node not in gang.attempt.finished]
         if silent:
             lost = e.Failed(gang=gang.id, generation=gang.attempt.generation, node=silent[0], cause=Cause.NODE_LOST)
-            target = _next_shares(state, gang, names)
-            kept = () if target else _kept_shares(state, gang, names)
-            kept_until_ms = at_ms + state.history.repairs.kept_ms if kept else None
-            fold_attempt.fail(state, gang, lost, at_ms, target or kept, kept_until_ms)
+            target, kept_until_ms = _next_shares(state, gang, names, at_ms)
+            fold_attempt.fail(state, gang, lost, at_ms, target, kept_until_ms)
         if any(map(gang.is_bound_for, names)):
             if gang.retries.kept_until_ms is not None:
                 gang.attempt.target = tuple(share for share in gang.attempt.target if share.node not in names)
@@ -237,35 +235,27 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
     return tuple(touched)
 
 
-def _next_shares(state: State, gang: Gang, lost: list[str]) -> Shares:
-    """Return what a running gang goes on with when it loses nodes: spares, or fewer nodes if it is elastic.
+def _next_shares(state: State, gang: Gang, lost: list[str], at_ms: int) -> tuple[Shares, int | None]:
+    """Return what a running gang goes on with when it loses nodes, and until when it keeps that if it is too little.
 
-    Nothing if it has too few of them, or has left some node already: then it queues again.
+    These are spares, fewer nodes if it is elastic, or else its healthy nodes, until there is one for each that it lost.
+    Nothing is kept of roles or slices, whose nodes depend on each other, of nodes that are lent or to be left, nor if
+    it has left some already: then it queues again.
     """
-    attempt = gang.attempt
+    attempt, spec = gang.attempt, gang.job.spec
     if gang.state not in fold_attempt.ACTIVE or attempt.left != gang.nodes or attempt.start is None:
-        return ()
+        return (), None
+    shares = attempt.start.shares
+    closed = [*lost, *(share.node for share in shares if not spares.is_usable(state, share.node))]
     if gang.is_elastic:
-        closed = [share.node for share in attempt.start.shares if not spares.is_usable(state, share.node)]
-        return without_nodes(state.nodes, gang, attempt.start.shares, [*lost, *closed])
-    return spares.takeover(state, gang, lost)
-
-
-def _kept_shares(state: State, gang: Gang, lost: list[str]) -> Shares:
-    """Return the shares that a running gang keeps until there is a node for each that it loses.
-
-    None of roles or slices, whose nodes depend on each other, of nodes that another gang lends it, or that are to be
-    left; and none of an elastic gang that has its minimum or a gang with spares, which have other ways to go on.
-    """
-    attempt, spec, shape = gang.attempt, gang.job.spec, gang.shape
-    is_plain = not (spec.roles or spec.spares or gang.is_elastic or attempt.lent or shape.slices.level)
-    is_plain = is_plain and not attempt.vacates
-    if attempt.start is None or not is_plain or gang.state not in fold_attempt.ACTIVE or attempt.left != gang.nodes:
-        return ()
-    closed = (*lost, *state.maintenance.affected_nodes(state.at_ms))
-    return tuple(
-        share for share in attempt.start.shares if share.node not in closed and spares.is_usable(state, share.node)
-    )
+        return without_nodes(state.nodes, gang, shares, closed), None
+    if spec.spares:
+        return spares.takeover(state, gang, lost), None
+    if spec.roles or gang.shape.slices.level or attempt.lent or attempt.vacates:
+        return (), None
+    closed += state.maintenance.affected_nodes(state.at_ms)
+    kept = tuple(share for share in shares if share.node not in closed)
+    return kept, (at_ms + state.history.repairs.kept_ms if kept else None)
 
 
 # -- queues ----------------------------------------------------------------------------------------------------------

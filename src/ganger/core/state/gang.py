@@ -223,7 +223,7 @@ class Gang:
         """The nodes that it lacks for its next attempt, while it keeps the others of the last one."""
         if self.retries.kept_until_ms is None:
             return 0
-        return self.job.spec.sizes.start - len(self.attempt.target)
+        return self.job.spec.nodes - len(self.attempt.target)
 
     @property
     def is_short(self) -> bool:

@@ -1,4 +1,4 @@
-"""How long nodes that were lost take to come back, and for how long a gang keeps its other nodes meanwhile.
+"""Times that lost nodes take to come back, and the time for which a gang keeps its other nodes meanwhile.
 
 A gang that frees its healthy nodes when it loses one has to find all of them anew, in a cluster where other jobs wait
 for them; one that keeps them needs one node. But what it keeps is idle, so it keeps it no longer than a repair is

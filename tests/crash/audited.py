@@ -1,19 +1,19 @@
-"""Audit of a log whose jobs have all ended; not a bench.
+"""Audit of a log whose jobs have all ended.
 
 Errors are sentences: states that differ from the lifecycle table, times that do not add up, cycles that decide
-otherwise on replay, an invalid state. Used by tests/crash/test_kill_anything.py.
+otherwise on replay, an invalid state.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.faults.oracle import ENDED, Life, Oracle
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.replay import replay
 from ganger.model.views.service_views import PARTS, Ledger
 from ganger.registry import policies
+from tests.crash.oracle import ENDED, Life, Oracle
 
 PAGE = 500
 

@@ -1,7 +1,7 @@
-"""Oracle of job states: how each job must have ended, recomputed from the rows of the log; not a bench.
+"""Oracle of job states: how each job must have ended, recomputed from the rows of the log.
 
 Follows docs/reference/lifecycle.md to the letter: a plain fold over dictionaries that shares nothing with
-`ganger.core`. Used by tests/crash/test_kill_anything.py.
+`ganger.core`.
 """
 
 from collections.abc import Iterable

@@ -1,21 +1,19 @@
-"""Random faults in virtual time, many in one day; not a bench.
+"""Random faults in virtual time, many in one day.
 
 Ranks, launchers, nodes and servers die, disks are full, ranks hang, users stop, suspend, drain and preempt, all of it
-interleaved. Used by tests/crash/test_kill_anything.py.
+interleaved.
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
-from bench.faults.audited import Audit, audit_log
 from ganger.backends.simulator.job_behaviour import Behaviour, ScriptedFailure
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import Loop
 from ganger.errors import RequestError
 from ganger.model import event as e
@@ -27,6 +25,8 @@ from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.job_sections.retry_spec import Limits, Retry
 from ganger.model.units import DAY_MS
 from ganger.registry import policies
+from tests.crash.audited import Audit, audit_log
+from tests.crash.mortal import Fuse, Killed, MortalLog
 
 GANGS: Final = 24
 NODES, GPUS = 12, 8
@@ -50,47 +50,26 @@ class Day:
         return self.faults * FAULT_EVERY_MS
 
 
-class _Killed(BaseException):
-    """The server is killed, in the middle of its work."""
-
-
 @dataclass
-class _Fuse:
+class _Fuse(Fuse):
     """Faults about to strike the log: the next append kills the server, and the next `full` appends find no room."""
 
     kills: bool = False
     full: int = 0
     chance: random.Random = field(default_factory=random.Random)
+    moment: str = ""
 
-
-class _MortalLog(EventLog):
-    """A log that is killed before, in or after an append, or has no room."""
-
-    def __init__(self, path: Path, fuse: _Fuse) -> None:
-        super().__init__(path)
-        self._fuse = fuse
-
-    def append(
-        self,
-        batch: Sequence[e.Stamped],
-        projections: Iterable[Projection],
-        shows: Callable[[], None] = lambda: None,
-        encoded: Mapping[int, bytes] = {},
-    ) -> None:
-        if self._fuse.full:
-            self._fuse.full -= 1
-            raise RequestError("disk_full", "the disk is full", "df -h", 507)
-        moment = self._fuse.chance.choice(("before", "in", "after")) if self._fuse.kills else ""
-        self._fuse.kills = False
-        if moment == "before":
-            raise _Killed
-        super().append(batch, self._kill_after(projections) if moment == "in" else projections, shows, encoded)
-        if moment == "after":
-            raise _Killed
-
-    def _kill_after(self, projections: Iterable[Projection]) -> Iterable[Projection]:
-        yield from projections
-        raise _Killed
+    def pass_point(self, name: str) -> None:
+        """Pass the point before, in or after an append; raise what strikes there."""
+        point = name.partition(" ")[0]
+        if point == "before":
+            if self.full:
+                self.full -= 1
+                raise RequestError("disk_full", "the disk is full", "df -h", 507)
+            self.moment = self.chance.choice(("before", "in", "after")) if self.kills else ""
+            self.kills = False
+        if point == self.moment:
+            raise Killed
 
 
 def run_day(day: Day, path: Path) -> Audit:
@@ -100,7 +79,7 @@ def run_day(day: Day, path: Path) -> Audit:
     world = _world(day, chance, fuse)
     order = cast(dict[str, Policy], policies())[day.policy]
     while True:
-        log = _MortalLog(path, fuse)
+        log = MortalLog(path, fuse)
         _ask_again(world, log)
         try:
             loop = Loop(log, world, lambda _: order, world, "bench")
@@ -108,7 +87,7 @@ def run_day(day: Day, path: Path) -> Audit:
             world.run(loop, day.until_ms + DAY_MS)
             _ask_again(world, log)
             world.run(loop, day.until_ms + 30 * DAY_MS)
-        except _Killed:
+        except Killed:
             log._writer.close()  # without the steps of an orderly shutdown
             world.run(None, world.elapsed_ms() + chance.choice((0, 0, 7, 1_500, 20_000)))
         else:
