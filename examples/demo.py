@@ -134,8 +134,8 @@ def submit(name: str, *options: str, nodes: int, ranks: int, steps: int) -> str:
 
 def loss_curve(name: str) -> dict[int, float]:
     """Return the loss of each step; a repeated step counts as it was done last."""
-    rows = Client(settings.home(os.environ)).connect().metrics(name)
-    return {row["step"]: row["metrics"]["loss"] for row in rows if "loss" in row.get("metrics", {})}
+    rows = Client(settings.home(os.environ)).connect().reports(name)
+    return {row["step"]: row["metrics"]["loss"] for row in rows if "loss" in row["metrics"]}
 
 
 def pid_of(home: Path, name: str, rank: int) -> int:
