@@ -96,33 +96,35 @@ def test_an_entry_point_is_found_and_a_job_may_name_it(tmp_path: Path) -> None:
     assert python(named, tmp_path).strip() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("import nothing_of_this_name", "ModuleNotFoundError"),
-        ("raise SystemError('no')", "SystemError: no"),
-        ("syntax error", "SyntaxError"),
-        ("exit('bye')", "SystemExit: bye"),
-        ("NAME = 'mine'", "the module has no DOC, RESERVED, rank_environment"),
-        (GOOD.replace('"mine"', "5"), "its NAME is 5, not text"),
-        (GOOD.replace('"mine"', '"a+b"'), "its NAME is 'a+b': write up to 63 of a-z"),
-        (GOOD + "PER = 'slot'\n", "its PER is 'slot', not one of rank, node, gang"),
-        (GOOD + "NEEDS = ('torch',)\n", "its NEEDS is ('torch',), not"),
-        (GOOD + "files = {}\n", "its files is {}, not a function"),
-        (GOOD.replace('"mine"', '"torch"'), "its NAME 'torch' is taken by ganger.frameworks.torch"),
-    ],
+BROKEN = (
+    ("import nothing_of_this_name", "ModuleNotFoundError"),
+    ("raise SystemError('no')", "SystemError: no"),
+    ("syntax error", "SyntaxError"),
+    ("exit('bye')", "SystemExit: bye"),
+    ("NAME = 'mine'", "the module has no DOC, RESERVED, rank_environment"),
+    (GOOD.replace('"mine"', "5"), "its NAME is 5, not text"),
+    (GOOD.replace('"mine"', '"a+b"'), "its NAME is 'a+b': write up to 63 of a-z"),
+    (GOOD + "PER = 'slot'\n", "its PER is 'slot', not one of rank, node, gang"),
+    (GOOD + "NEEDS = ('torch',)\n", "its NEEDS is ('torch',), not"),
+    (GOOD + "files = {}\n", "its files is {}, not a function"),
+    (GOOD.replace('"mine"', '"torch"'), "its NAME 'torch' is taken by ganger.frameworks.torch"),
 )
-def test_a_broken_plugin_is_named_and_hides_no_other(tmp_path: Path, text: str, why: str) -> None:
+
+
+def test_broken_plugins_are_named_and_hide_no_other(tmp_path: Path) -> None:
+    """Each is broken in its own way, and found before the one that is not."""
+    modules = {f"broken_{number}": text for number, (text, _) in enumerate(BROKEN)}
+    points = "".join(f"{name} = {name}\n" for name in modules)
     installed(
         tmp_path,
-        {"a_broken_one": text, "my_framework": GOOD.replace("mine", "other")},
-        "[ganger.frameworks]\nbad = a_broken_one\nmine = my_framework\n",
+        modules | {"my_framework": GOOD.replace("mine", "other")},
+        f"[{registry.FRAMEWORKS}]\n{points}other = my_framework\n",
     )
     frameworks, *_, broken = json.loads(python(ASK, tmp_path))
     assert {"plain", "torch", "other"} <= set(frameworks)
-    (name,) = broken
-    assert name == "ganger.frameworks:bad (a_broken_one)"
-    assert why in broken[name]
+    assert set(broken) == {f"ganger.frameworks:{name} ({name})" for name in modules}
+    for name, (_, why) in zip(modules, BROKEN, strict=True):
+        assert why in broken[f"ganger.frameworks:{name} ({name})"]
 
 
 def test_nothing_is_imported_before_it_is_needed(tmp_path: Path) -> None:
@@ -138,7 +140,6 @@ from ganger.engine.eventlog.event_log import EventLog
 from ganger.model import event as e
 from ganger.model.policy import GpuShares
 from ganger.settings import Home
-from tests.examples import one_in_gate
 log, state = EventLog(Home(Path("HOME")).database), State()
 document = replace(state.document, CHANGE)
 log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
@@ -178,25 +179,30 @@ def test_a_server_does_not_begin_whose_policy_needs_a_plugin_that_is_gone(
 
 
 ROW = 'GpuResource("example.com/npu", "npu", ("example.com/product",))'
-
-
-@pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        (ROW, None),
-        ("'example.com/npu'", "not a ganger.model.gpu_resources.GpuResource"),
-        (ROW.replace("example.com/npu", "npu"), "write DOMAIN/NAME"),
-        (ROW.replace("example.com/npu", "amd.com/gpu"), "which has a row already"),
-        (f"{ROW}, {ROW}", None),
-        (ROW.replace('("example.com/product",)', '"example.com/product"'), "with a tuple of labels"),
-        (ROW.replace(",))", ",), 'A VAR', 'void')"), "write the name of a variable"),
-        (ROW.replace(",))", ",), '', 'void')"), "write the name of a variable"),
-        (ROW.replace(",))", ",), 'A', 5)"), "is not of texts"),
-    ],
+TWICE = ROW.replace("npu", "tpu")
+GPU_ROWS: tuple[tuple[str, str | None], ...] = (
+    (ROW, None),
+    ("'example.com/npu'", "not a ganger.model.gpu_resources.GpuResource"),
+    (ROW.replace("example.com/npu", "npu"), "write DOMAIN/NAME"),
+    (ROW.replace("example.com/npu", "amd.com/gpu"), "which has a row already"),
+    (f"{TWICE}, {TWICE}", None),
+    (ROW.replace('("example.com/product",)', '"example.com/product"'), "with a tuple of labels"),
+    (ROW.replace(",))", ",), 'A VAR', 'void')"), "write the name of a variable"),
+    (ROW.replace(",))", ",), '', 'void')"), "write the name of a variable"),
+    (ROW.replace(",))", ",), 'A', 5)"), "is not of texts"),
 )
-def test_a_site_has_gpus_of_its_own_vendor(row: str, why: str | None, tmp_path: Path) -> None:
-    text = f"from ganger.model.gpu_resources import GpuResource\nNAME = 'site'\nRESOURCES = ({row},)\n"
-    installed(tmp_path, {"site_gpus": text}, "[ganger.gpu_resources]\nsite = site_gpus\n")
-    said = python("from ganger import registry as r; print([*r.gpu_resources()][-1], r.broken())", tmp_path)
-    assert ("example.com/npu" in said.split()[0]) == (why is None)
-    assert (why or "{}") in said
+
+
+def test_a_site_has_gpus_of_its_own_vendor(tmp_path: Path) -> None:
+    head = "from ganger.model.gpu_resources import GpuResource\n"
+    modules = {
+        f"site_{number}": f"{head}NAME = 'site{number}'\nRESOURCES = ({row},)\n"
+        for number, (row, _) in enumerate(GPU_ROWS)
+    }
+    installed(tmp_path, modules, f"[{registry.GPUS}]\n" + "".join(f"{name} = {name}\n" for name in modules))
+    code = "import json; from ganger import registry as r; print(json.dumps([[*r.gpu_resources()], r.broken()]))"
+    rows, broken = json.loads(python(code, tmp_path))
+    assert rows[-2:] == ["example.com/npu", "example.com/tpu"]
+    for name, (_, why) in zip(modules, GPU_ROWS, strict=True):
+        assert (why or "") in broken.pop(f"ganger.gpu_resources:{name} ({name})", "")
+    assert broken == {}
