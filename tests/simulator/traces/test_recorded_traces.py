@@ -6,6 +6,7 @@ from collections import Counter
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from ganger.simulation.traces.read_trace import (
     read_nodes,
 )
 from ganger.simulation.traces.trace import Finding, Flaw
+from tests.examples import one_in_gate
 from tests.simulator.trace_samples import TRACES
 
 UNIT_MS = {"openb": 1000, "elasticflow": 1000, "muri": 1, "tiresias": 1000, "gavel": 1000}
@@ -55,8 +57,16 @@ def count(findings: tuple[Finding, ...]) -> dict[Flaw, int]:
     return {finding.flaw: finding.count for finding in findings}
 
 
-def each(*formats: str) -> list[tuple[str, Path]]:
-    return [(name, path) for name in formats for path in JOBS[name]]
+SMALLEST = {name: min(paths, key=lambda path: path.stat().st_size) for name, paths in JOBS.items() if paths}
+"""One file of each format is read for every change, and all of them in `make test-long`: they share their reader."""
+
+
+def each(*formats: str) -> list[Any]:
+    return [
+        pytest.param(name, path, marks=() if path == SMALLEST[name] else pytest.mark.long)
+        for name in formats
+        for path in JOBS[name]
+    ]
 
 
 @pytest.mark.parametrize(("name", "path"), each("elasticflow", "muri", "tiresias", "gavel"), ids=str)
@@ -74,18 +84,18 @@ def test_gangs_equal_the_text(name: str, path: Path) -> None:
     assert [job.deadline_ms for job in trace.records if job.deadline_ms is not None] == deadlines
 
 
-@pytest.mark.parametrize("path", JOBS["elasticflow"][:8], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", one_in_gate(JOBS["elasticflow"][:8]), ids=lambda path: path.name)
 def test_clusters_equal_their_description(path: Path) -> None:
     jobs = read_jobs(path).records
     gpu_hours = sum((job.duration_ms or 0) * job.gpus for job in jobs) / 3_600_000
     assert (len(jobs), round(gpu_hours), max(job.gpus for job in jobs)) == CLUSTERS[path.name[7:9]]
 
 
-@pytest.mark.parametrize("path", JOBS["openb"], ids=lambda path: path.name)
-def test_pods_equal_the_text(path: Path) -> None:
+@pytest.mark.parametrize(("name", "path"), each("openb"), ids=str)
+def test_pods_equal_the_text(name: str, path: Path) -> None:
     rows, trace = raw(path), read_jobs(path)
     by_name = {job.name: job for job in trace.records}
-    assert (trace.format, trace.rows, trace.dropped, len(by_name)) == ("openb", len(rows), 0, len(rows))
+    assert (trace.format, trace.rows, trace.dropped, len(by_name)) == (name, len(rows), 0, len(rows))
     for row in rows:
         job = by_name[row["name"]]
         gpus = int(row["num_gpu"])
