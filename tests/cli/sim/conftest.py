@@ -16,9 +16,14 @@ from tests.cli.conftest import Shell
 @pytest.fixture
 def shell(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """Return a shell; `start` still starts a command with a simulation process of its own."""
+    simulate_here(monkeypatch)
+    return shell
+
+
+def simulate_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands simulate in this process."""
     for module in (simulation_process, progress):
         monkeypatch.setattr(module, "start_simulation", _simulate)
-    return shell
 
 
 @contextmanager

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Shell, shell
+from tests.cli.conftest import Shell
 from tests.simulator.from_log.test_log_input import written
-
-__all__ = ["shell"]
 
 
 @pytest.fixture
@@ -16,7 +14,6 @@ def log(tmp_path: Path) -> Path:
     return written(tmp_path / "copy.db")
 
 
-@pytest.mark.long
 def test_three_runs_are_compared(shell: Shell, log: Path, tmp_path: Path) -> None:
     sjf, report = tmp_path / "sjf.yaml", tmp_path / "report.html"
     sjf.write_text("order: sjf\n")
@@ -36,7 +33,6 @@ def test_three_runs_are_compared(shell: Shell, log: Path, tmp_path: Path) -> Non
     assert [row.partition(",")[0] for row in rows] == ["policy", *["recorded"] * 3, *["in force"] * 3, *[str(sjf)] * 3]
 
 
-@pytest.mark.long
 def test_orders_are_compared_too(shell: Shell, log: Path) -> None:
     said = shell("sim", "compare", "--from-log", str(log), "--policies", "fifo,easy+fgd", "-o", "json")
     assert [run["name"] for run in json.loads(said.out)["runs"]] == ["recorded", "in force", "fifo", "easy+fgd"]

@@ -16,10 +16,9 @@ from ganger.model.event import NodesListed, QueueSet
 from ganger.model.queue import Queue
 from ganger.model.units import DAY_MS, HOUR_MS
 from ganger.simulation.from_log.recorded_days import read_days
-from tests.cli.conftest import Shell, shell
+from tests.cli.conftest import Shell
 from tests.engine.scenes import nodes, played, submit
 
-__all__ = ["shell"]
 NODES = "name,gpus,gpu_type\nn1,8,h100\n"
 
 
@@ -119,7 +118,6 @@ def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path)
     assert result["scorecard"]["jct_ms"]["mean"] == (60_000 + 60_000 + 118_000) / 3
 
 
-@pytest.mark.long
 def test_nodes_that_came_and_went_are_said(shell: Shell, tmp_path: Path) -> None:
     """As when a server is started again with other virtual nodes."""
     world, log = VirtualCluster(nodes(2, gpus=8)), EventLog(tmp_path / "copy.db")
@@ -133,7 +131,6 @@ def test_nodes_that_came_and_went_are_said(shell: Shell, tmp_path: Path) -> None
     assert " on 5 nodes x 8 GPUs, " in shell("sim", "run", "--from-log", str(tmp_path / "copy.db"), "--nodes", "5").out
 
 
-@pytest.mark.long
 def test_since_takes_the_last_days(shell: Shell, tmp_path: Path) -> None:
     log = tmp_path / "copy.db"
     world, opened = VirtualCluster(nodes(1, gpus=8)), EventLog(log)
@@ -149,7 +146,6 @@ def test_since_takes_the_last_days(shell: Shell, tmp_path: Path) -> None:
     assert (said.code, "submitted in its last 5.0s" in " ".join(said.err.split())) == (2, True)
 
 
-@pytest.mark.long
 def test_the_own_log_is_that_of_the_state_directory(shell: Shell, tmp_path: Path) -> None:
     absent = shell("sim", "run", "--from-log")
     assert (absent.code, f"{tmp_path}/home/ganger.db cannot be read: No such file" in absent.err) == (2, True)
@@ -224,7 +220,6 @@ def test_contradicting_options_are_refused(shell: Shell, tmp_path: Path, words: 
     assert what in said.err
 
 
-@pytest.mark.long
 def test_a_queue_that_a_document_lacks_is_named(shell: Shell, tmp_path: Path) -> None:
     log, document = tmp_path / "copy.db", tmp_path / "new.yaml"
     document.write_text("order: fifo\n")
