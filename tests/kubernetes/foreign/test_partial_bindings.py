@@ -150,7 +150,7 @@ def test_what_an_earlier_controller_bound_in_part_is_given_up_if_the_rest_does_n
             metadata = {**actual["metadata"], "annotations": annotations, "creationTimestamp": now}
             api.put({**actual, "metadata": metadata, "spec": {**actual["spec"], "nodeName": "n3"}})
             async with controller(access, folder), never_half_bound_for_long(api, {"y": 3}) as halves:
-                await until(lambda: halves and bound_for_good(api, "y") == 0)
+                await until(lambda: halves and bound_for_good(api, "y") == 0, seldom_s=0.02)
                 assert bound_of(api, "x") == 3
                 api.delete("jobsets", "x")
                 await until(lambda: bound_of(api, "y") == 3, within_s=120)

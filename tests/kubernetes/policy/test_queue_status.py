@@ -286,7 +286,7 @@ def test_writes_go_by_time_and_not_by_jobs(tmp_path: Path) -> None:
 def test_usage_that_was_changed_by_hand_is_refused_and_said(tmp_path: Path, spoilt: str) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         async with leading(access, tmp_path) as system:
-            await use(api, system, "greedy", "ada", 7200.0)
+            await use(api, system, "greedy", "ada", 60.0)
             await until(lambda: usage(api))
         actual: Any = api.get("queues", "default", "")
         text = actual["status"]["usage"]
