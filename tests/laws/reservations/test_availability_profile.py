@@ -7,6 +7,7 @@ one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -200,6 +201,7 @@ def clusters(draw: st.DrawFn) -> tuple[State, int]:
     return state, now_ms + draw(pause)
 
 
+@cache
 def limited() -> st.SearchStrategy[JobSpec]:
     """Draw a job that often has a limit."""
 
