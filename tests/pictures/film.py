@@ -47,6 +47,7 @@ class Film:
             self._runs(
                 gang, [(node.name, row) for node, row in nodes if gang in row.upper()], gang_options.get(gang, {})
             )
+        self.state.validate()
 
     def play(self, film: str) -> None:
         """Play every line; raise AssertionError with the pictures before and after for one with another result."""
@@ -82,9 +83,13 @@ class Film:
         return explain(self.state, gang, self.now_ms, self.policy)
 
     def run_cycles(self) -> None:
-        """Plan and record as the loop does, until no cycle is due at once."""
+        """Plan and record as the loop does, until no cycle is due at once; then count anew what the state derives.
+
+        The laws do so after each event (`tests.laws.safety`).
+        """
         while self.run_cycle().next_wake_ms == self.now_ms:
             pass
+        self.state.validate()
 
     def run_cycle(self) -> Plan:
         """Plan and record once."""
@@ -98,7 +103,6 @@ class Film:
         for changed in fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event)):
             if changed.ended and not (isinstance(changed, Gang) and changed.is_head):
                 self.ended[changed.id] = changed.state
-        self.state.validate()
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
