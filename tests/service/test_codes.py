@@ -16,7 +16,9 @@ DEFAULT = RequestError("x", "y").status
 def problems() -> Iterator[tuple[str, int, str]]:
     """Yield (code, status, position) of each problem in the source that names its code."""
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        if not any(f"{name}(" in (text := path.read_text()) for name in RAISERS):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in RAISERS:
                 continue
             code_index, status_index = RAISERS[node.func.id]

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ganger import __version__
@@ -114,5 +116,16 @@ def python(text: str) -> list[str]:
 
 
 def launcher(directory: Path) -> Path:
-    """Return the launcher's zipapp, built once for all tests of a session."""
-    return build(directory)
+    """Write the launcher's zipapp, which is built once for all tests of a session, and return its path."""
+    name, content = _zipapp()
+    path = directory / name
+    path.write_bytes(content)
+    path.chmod(0o700)
+    return path
+
+
+@cache
+def _zipapp() -> tuple[str, bytes]:
+    with TemporaryDirectory() as folder:
+        built = build(Path(folder))
+        return built.name, built.read_bytes()
