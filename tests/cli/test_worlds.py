@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.in_process import ganger_in_process
 from tests.kubernetes.client.test_query_permissions import STANDS_FOR, serve
 from tools.controlled import GANGER, OWN, controlled
 from tools.testcluster import running_cluster
@@ -45,6 +46,9 @@ class World:
         return {"HOME": str(self.folder), "PATH": paths, **self.variables}
 
     def ganger(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command: of this machine's server here, but for one that may start a process or keeps its terminal."""
+        if not self.options and arguments[0] not in ("server", "exec", "attach"):
+            return ganger_in_process(arguments, self.environment, self.folder, stdin)
         return subprocess.run(
             [str(GANGER), *self.options, *arguments],
             cwd=self.folder,
