@@ -17,4 +17,9 @@ def examples(gate: int, otherwise: int = settings().max_examples) -> settings:
 
 def one_in_gate(rows: Iterable[Any]) -> list[Any]:
     """Return the rows of a published table as parameters, of which all but the first are `long`."""
-    return [pytest.param(row, marks=pytest.mark.long if index else ()) for index, row in enumerate(rows)]
+    return few_in_gate(rows, 1)
+
+
+def few_in_gate(rows: Iterable[Any], few: int) -> list[Any]:
+    """Return rows that are alike as parameters, of which all but the first few are `long`."""
+    return [pytest.param(row, marks=pytest.mark.long if index >= few else ()) for index, row in enumerate(rows)]

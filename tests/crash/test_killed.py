@@ -13,10 +13,11 @@ import pytest
 from tests.crash.mortal import check, live_day
 from tests.crash.scripts import SCRIPTS, SHORT, Script
 from tests.engine.scenes import listed_states
+from tests.examples import one_in_gate
 
 LONG = bool(os.environ.get("GANGER_TEST_LONG"))
 STRIDE = 1 if LONG else 251
-SHORT_STRIDE = 1 if LONG else 3
+SHORT_STRIDE = 1 if LONG else 11
 PARTS = 16 if LONG else 1
 DOWN_MS = (0, 300, 4_000, 40_000)
 """Downtime of the server: none, while ranks start, while they work, longer than most pauses."""
@@ -61,7 +62,7 @@ def test_killed_at_some_points(script: Script, part: int, folder: Path) -> None:
     check_killed_at(script, count(1 + part * STRIDE, STRIDE * PARTS), folder)
 
 
-@every_script
+@pytest.mark.parametrize("script", one_in_gate(reversed(SCRIPTS)), ids=lambda script: script.name)
 def test_killed_repeatedly(script: Script, folder: Path) -> None:
     """Kill it also while it finds out what runs."""
     ended_as = listed_states(live_day(script, folder / "quiet.db").log)

@@ -21,7 +21,7 @@ UNTIL_MS = 48 * HOUR_MS
     down_ms=st.sampled_from((0, 0, 7, 1_500, 60_000)),
 )
 @settings(
-    max_examples=1_000 if LONG else 20,
+    max_examples=1_000 if LONG else 8,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_any_day_is_survived(day: Day, kills: tuple[int, ...], down_ms: int, folder: Path) -> None:

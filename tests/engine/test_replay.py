@@ -30,6 +30,7 @@ from ganger.model.views.service_views import Factor
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import POLICIES, nodes, played, serve, submit
+from tests.examples import examples, one_in_gate
 
 FIFO = POLICIES["fifo"]
 S = 1_000
@@ -38,7 +39,7 @@ every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for s
 
 
 @given(days())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(gate=10, otherwise=30), suppress_health_check=[HealthCheck.too_slow])
 def test_any_day_replays(day: Day) -> None:
     log = EventLog(MEMORY)
     played(day.world(), log, day.policy, 3 * HOUR_MS).copy().validate()
@@ -116,7 +117,7 @@ def in_another_process(program: str, *arguments: str, seed: str) -> Any:
     return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
-@every_script
+@pytest.mark.parametrize("script", one_in_gate(reversed(SCRIPTS)), ids=lambda script: script.name)
 def test_a_fresh_process_under_another_hash_seed_decides_the_same(script: Script, tmp_path: Path) -> None:
     log = EventLog(tmp_path / "g.db")
     played(world_of(script), log, script.policy, script.until_ms)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-MANY = 100_000 if os.environ.get("GANGER_TEST_LONG") else 2_000
+MANY = 100_000 if os.environ.get("GANGER_TEST_LONG") else 500
 """Examples per property test."""
 HEAD = {"v": 2, "gang": "job", "node": "n1", "generation": 1}
 ENDING = {"rank": 0, "exit_code": 3, "at_ms": 5, "step": 7, "out_of_memory": False, "error_line": "x"}

@@ -20,7 +20,7 @@ from tests.rest.test_openapi import ROUTES
 from tests.service.world import Embedded, launcher
 
 LONG = bool(os.environ.get("GANGER_TEST_LONG"))
-EXAMPLES = 1_000 if LONG else 10
+EXAMPLES = 1_000 if LONG else 4
 ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "412"]
 """Statuses of answers to requests that match the document. 412: an If-Match that names an old version."""
 TRUE = {"true", "1", "on", "yes", "t", "y"}

@@ -21,7 +21,7 @@ from tests.train.conftest import SOURCE, Rank, latest_step
 from tests.train.lockstep import REFUSED, RESUMED, SAVED, Stepped, hidden, published
 
 STALE = f"{REFUSED} {errno.ESTALE}"
-STRIDE = 1 if os.environ.get("GANGER_TEST_LONG") else 3
+STRIDE = 1 if os.environ.get("GANGER_TEST_LONG") else 7
 
 
 def save(step: int, text: str = "weights") -> None:
@@ -295,7 +295,7 @@ TURNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=25)
 STEPS = st.lists(st.integers(1, 4), min_size=1, max_size=2)
 
 
-@examples(25)
+@examples(10)
 @given(
     turns=TURNS,
     steps=st.tuples(STEPS, STEPS, STEPS),

@@ -30,7 +30,7 @@ def test_event_round_trip(kind: Any, data: st.DataObject) -> None:
 
 
 @given(anything(Image))
-@examples(20)
+@examples(8)
 def test_image_round_trip(image: Image) -> None:
     assert codec.decode_image(codec.encode_image(image)) == image
 

@@ -26,7 +26,7 @@ from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.scenes import folded, job, listed_states, played, raw, serve
 from tests.examples import one_in_gate
 
-MANY = 10_000
+MANY = 2_000
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_missing_row_is_detected(log: EventLog) -> None:
 # -- listings ----------------------------------------------------------------------------------------------------------
 
 
-def test_ten_thousand_jobs_newest_first_in_pages(log: EventLog) -> None:
+def test_many_jobs_newest_first_in_pages(log: EventLog) -> None:
     state = filled(log, MANY)
     expected = [f"job-{number}" for number in reversed(range(MANY))]
     listed, before, sizes = list[str](), None, list[int]()
@@ -144,7 +144,7 @@ def test_ten_thousand_jobs_newest_first_in_pages(log: EventLog) -> None:
         sizes.append(len(page))
         before = page[-1][0]
     assert listed == expected
-    assert sizes == [997] * 10 + [30]
+    assert sizes == [997, 997, 6]
     assert listed_states(log) == {name: "pending" if name in state.gangs else "stopped" for name in expected}
 
 
@@ -206,7 +206,7 @@ def test_steps_beyond_64_bits_are_kept() -> None:
 # -- snapshots ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", one_in_gate(SCRIPTS), ids=[script.name for script in SCRIPTS])
+@pytest.mark.parametrize("script", one_in_gate(reversed(SCRIPTS)), ids=lambda script: script.name)
 def test_restored_equals_folded_at_every_event(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots every 20 events, all of them kept, so that each event has one of its own before it."""
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 20)
@@ -337,7 +337,7 @@ def test_readers_see_whole_batches_during_writes(log: EventLog) -> None:
     for reader in readers:
         reader.start()
     state = State()
-    for first in range(1, 1_000, 5):
+    for first in range(1, 300, 5):
         batch = [submitted(seq, f"job-{seq}") for seq in range(first, first + 5)]
         log.append(batch, [project(gang, 1_000) for row in batch for gang in fold(state, row)])
     done.set()

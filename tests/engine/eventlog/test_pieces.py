@@ -23,7 +23,7 @@ from tests.pictures.film import Film
 
 
 @given(day=days(), fraction=st.floats(0, 1))
-@examples(20)
+@examples(8)
 def test_checkpoints_join_to_the_same_state(
     day: Day, fraction: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

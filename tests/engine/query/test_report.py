@@ -21,6 +21,7 @@ from ganger.model.units import MINUTE_MS
 from ganger.model.views.service_views import PARTS, Totals
 from tests.engine.days import Day, days
 from tests.engine.scenes import job, serve
+from tests.examples import examples
 from tests.laws.oracles.accounting import ledger_of
 from tests.laws.oracles.kept_nodes import KeptNodes
 
@@ -31,7 +32,7 @@ def element_ids(job: Job) -> list[str]:
 
 
 @given(day=days(), looked_ms=st.integers(0, 5 * MINUTE_MS), user=st.sampled_from((None, "ada")))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(gate=10), suppress_health_check=[HealthCheck.too_slow])
 def test_any_day_is_reported_as_its_events(day: Day, looked_ms: int, user: str | None) -> None:
     log, world = EventLog(MEMORY), day.world()
     loop = serve(world, log, day.policy)

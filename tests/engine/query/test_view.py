@@ -21,7 +21,7 @@ S = 1_000
 
 
 @given(day=days(), looks_ms=st.lists(st.integers(0, 40 * MINUTE_MS), max_size=40).map(sorted))
-@settings(examples(15), suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(6), suppress_health_check=[HealthCheck.too_slow])
 def test_every_view_is_the_fold(day: Day, looks_ms: list[int]) -> None:
     log, world = EventLog(MEMORY), day.world()
     loop = serve(world, log, day.policy)

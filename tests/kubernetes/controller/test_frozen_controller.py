@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ganger.controller.__main__ import FAILED
+from tests.examples import one_in_gate
 from tests.kubernetes.binding import CRD
 from tests.kubernetes.policy.test_policy_objects import definition
 from tools.fakeapi import FakeApi
@@ -36,7 +37,7 @@ LEASE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("begun", ["", "standing by", " leads, by the lease"], ids=["begins", "stands by", "leads"])
+@pytest.mark.parametrize("begun", one_in_gate([" leads, by the lease", "standing by", ""]))
 def test_a_controller_whose_informers_failed_ends_and_keeps_no_lease(begun: str, tmp_path: Path) -> None:
     home, flag, log = tmp_path / "home", tmp_path / "flag", tmp_path / "log"
 

@@ -352,7 +352,7 @@ FILLS = ((8,), (4, 4), (2, 2, 4), (6, 2), (2, 2, 2, 2), (1, 7))
 
 
 @given(seed=st.integers(0, 2**32), nodes=st.lists(st.sampled_from(FILLS), min_size=1, max_size=4))
-@examples(15)
+@examples(6)
 def test_a_group_that_fills_the_cluster_is_whole_in_the_end_and_no_node_has_too_many(
     seed: int, nodes: list[tuple[int, ...]]
 ) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.kubeapi.credentials import Credentials
+from tests.examples import examples
 from tests.kubernetes.binding import controller
 from tests.kubernetes.foreign.scenes import bound, pending_message, pod, preempt_by_priority, scene
 from tests.waiting import until
@@ -278,7 +279,7 @@ def test_a_pod_that_is_killed_is_replaced_on_the_node_that_others_of_its_gang_ke
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=10)
+@examples(gate=4, otherwise=10)
 def test_whatever_happens_each_gang_has_its_turn_and_none_is_left_suspended(seed: int) -> None:
     rng = random.Random(seed)
     sizes = {f"g{index}": rng.randrange(1, 5) for index in range(rng.randrange(2, 5))}

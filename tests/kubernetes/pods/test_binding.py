@@ -25,7 +25,7 @@ MEMBERS = 4
 
 
 @given(seed=st.integers(0, 2**32), members=st.integers(1, 12))
-@examples(15)
+@examples(6)
 def test_none_or_all_are_bound_in_the_end(seed: int, members: int) -> None:
     end = bind_under_faults(seed, members)
     assert end.holds, end

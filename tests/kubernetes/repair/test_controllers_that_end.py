@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ganger.gang_jobs.object_names import CORDONED
+from tests.examples import few_in_gate
 from tests.kubernetes.binding import Controlled
 from tests.kubernetes.repair.repair_scene import FAULTY, Scene, health, play, report_fault
 from tests.waiting import until
@@ -56,7 +57,7 @@ def test_a_second_replica_goes_on(tmp_path: Path) -> None:
     play(tmp_path, played)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", few_in_gate(range(SEEDS), 2))
 def test_controllers_that_end_at_any_write_are_followed_by_one_that_goes_on(seed: int, tmp_path: Path) -> None:
     """Each controller ends at one of its first writes to a node or a Job, before it is carried out or after."""
     chance = random.Random(seed)

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.launcher_server import message_schema
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Counts
+from tests.examples import examples
 from tests.launcher.checkpoints.gang_model import AWAY_S, Gang
 
 ACTIONS = 1_500
@@ -61,7 +62,7 @@ def run_with_faults(gang: Gang, actions: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32), lockstep=st.booleans(), reports=st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(gate=15, otherwise=60)
 def test_ranks_agree_despite_faults_and_save_after_recovery(seed: int, lockstep: bool, reports: bool) -> None:
     with gang_of(seed, lockstep=lockstep, reports=reports) as gang:
         run_with_faults(gang, ACTIONS)
@@ -77,7 +78,7 @@ def test_ranks_agree_despite_faults_and_save_after_recovery(seed: int, lockstep:
 
 
 @given(seed=st.integers(0, 2**32), lockstep=st.booleans(), reports=st.booleans())
-@settings(max_examples=20, deadline=None)
+@examples(gate=6, otherwise=20)
 def test_a_notice_makes_every_rank_save_once_more(seed: int, lockstep: bool, reports: bool) -> None:
     with gang_of(seed, lockstep=lockstep, reports=reports, period_s=None) as gang:
         run_undisturbed(gang, 200)

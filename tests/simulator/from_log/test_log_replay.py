@@ -32,6 +32,7 @@ from ganger.simulation.simulate import Outcome
 from ganger.simulation.traces.trace import Flaw
 from tests.engine.days import Day, days
 from tests.engine.scenes import limits, listed_states, node, nodes, played, submit
+from tests.examples import examples
 
 Begun = tuple[int, str, int, tuple[tuple[str, tuple[int, ...]], ...]]
 """Time, gang, generation, and devices by node."""
@@ -116,7 +117,7 @@ def histories(draw: st.DrawFn) -> tuple[str, list[Node], dict[str, Behaviour], l
 
 
 @given(histories())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(gate=8), suppress_health_check=[HealthCheck.too_slow])
 def test_a_replayed_log_has_the_same_decisions(
     drawn: tuple[str, list[Node], dict[str, Behaviour], list[tuple[int, e.Event]]],
 ) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.backends.simulator.virtual_cluster import BEGIN_MS
@@ -16,6 +16,7 @@ from ganger.simulation.node_outages import FaultModel, draw_outages
 from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import Faults, Overheads, TraceRun, simulate_trace
 from ganger.simulation.traces.trace import NodeFault, RecordedJob, Trace
+from tests.examples import examples
 from tests.simulator.test_trace_replay import M, cluster, recorded, run
 
 NODES = cluster(3, 4)
@@ -162,7 +163,7 @@ def total(outcome: Outcome) -> int:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=60)
+@examples(gate=15, otherwise=60)
 @given(drawn=runs)
 def test_all_gpu_time_is_useful_or_lost_to_one_cause_and_a_walk_over_the_log_agrees(order: str, drawn: Drawn) -> None:
     asked = drawn.run(order)
@@ -178,7 +179,7 @@ def test_all_gpu_time_is_useful_or_lost_to_one_cause_and_a_walk_over_the_log_agr
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=20)
+@examples(gate=5, otherwise=20)
 @given(drawn=runs)
 def test_a_run_with_faults_gives_the_same_log_byte_for_byte(order: str, drawn: Drawn) -> None:
     def log() -> list[bytes]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from ganger.backends.simulator.virtual_cluster import BEGIN_MS
 from ganger.model import event as e
@@ -16,6 +16,7 @@ from ganger.simulation.metrics.run_history import Summary
 from ganger.simulation.node_outages import Outage
 from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import Faults, Overheads, TraceRun, simulate_trace
+from tests.examples import examples
 from tests.simulator.metrics.test_goodput import ORDERS, Drawn, runs
 from tests.simulator.test_trace_replay import QUEUE, M, cluster, recorded, run
 
@@ -98,7 +99,7 @@ def agrees(got: Summary, values: list[Fraction] | list[int]) -> bool:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=20)
+@examples(gate=5, otherwise=20)
 @given(drawn=runs)
 def test_fairness_and_moves_are_what_the_log_says(order: str, drawn: Drawn) -> None:
     asked = switched(drawn.run(order))

@@ -10,13 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.model.cluster import Node
 from ganger.simulation.traces.ganger_format import write_jobs, write_nodes
 from ganger.simulation.traces.read_trace import read_jobs, read_nodes
 from ganger.simulation.traces.trace import KEPT_FLAWS, MAX_EXAMPLES, Flaw, UnreadableTrace
+from tests.examples import examples
 from tests.simulator.trace_samples import GOOD
 
 JUNK = st.sampled_from(
@@ -92,7 +93,7 @@ def good(name: str, drawn: list[tuple[list[str], bool]]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", CELLS)
-@settings(max_examples=60)
+@examples(gate=20, otherwise=60)
 @given(data=st.data())
 def test_every_row_is_a_job_or_is_counted_and_survives_writing(name: str, data: st.DataObject) -> None:
     drawn = data.draw(rows(name))
@@ -117,7 +118,7 @@ def test_every_row_is_a_job_or_is_counted_and_survives_writing(name: str, data: 
         assert path.read_bytes() == written
 
 
-@settings(max_examples=100)
+@examples(gate=25, otherwise=100)
 @given(content=st.one_of(st.binary(max_size=200), st.text('ab1",\t\n; .-e', max_size=200).map(str.encode)),
        name=st.sampled_from([*CELLS, ""]))  # fmt: skip
 def test_anything_at_all_is_read_or_refused(content: bytes, name: str) -> None:
@@ -132,7 +133,7 @@ def test_anything_at_all_is_read_or_refused(content: bytes, name: str) -> None:
         assert all(finding.is_kept == (finding.flaw in KEPT_FLAWS) for finding in trace.findings)
 
 
-@settings(max_examples=60)
+@examples(gate=20, otherwise=60)
 @given(
     st.lists(
         st.builds(

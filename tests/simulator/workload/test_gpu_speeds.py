@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.model.cluster import Node
@@ -16,6 +16,7 @@ from ganger.simulation.simulate import Outcome
 from ganger.simulation.trace_replay import Faults, Overheads, simulate_trace
 from ganger.simulation.traces.trace import Flaw, RecordedJob, Trace
 from ganger.simulation.workload.gpu_speeds import GpuSpeeds
+from tests.examples import examples
 from tests.simulator.test_metamorphic_laws import JOBS, ORDERS, figures
 from tests.simulator.test_trace_replay import M, recorded, run
 
@@ -47,7 +48,7 @@ def plain(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=10)
+@examples(gate=3, otherwise=10)
 @given(jobs=JOBS)
 def test_equal_throughputs_change_no_figure(order: str, jobs: list[tuple[int, int, int]]) -> None:
     asked = run(of_model(recorded(*sorted(jobs))), MIXED, order)
@@ -55,7 +56,7 @@ def test_equal_throughputs_change_no_figure(order: str, jobs: list[tuple[int, in
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=10)
+@examples(gate=3, otherwise=10)
 @given(jobs=JOBS, faster=st.sampled_from((Fraction(2), Fraction(1, 3), Fraction(3, 2))))
 def test_a_faster_type_alone_shortens_each_run_as_shorter_durations_do(
     order: str, jobs: list[tuple[int, int, int]], faster: Fraction
@@ -77,7 +78,7 @@ def kept_ms(outcome: Outcome) -> list[int]:
 
 
 @pytest.mark.parametrize("order", ["dynamic", "srtf"])
-@settings(max_examples=25)
+@examples(gate=8, otherwise=25)
 @given(
     jobs=JOBS,
     k80=st.fractions(Fraction(1, 9), Fraction(9), max_denominator=11).filter(lambda ratio: ratio != 1),
