@@ -20,6 +20,7 @@ import pytest
 
 from ganger.client import Client, ClientError
 from ganger.launcher.build_archive import build
+from ganger.server.__main__ import CANNOT, main
 from tests.rest.serving import ServerHome, frames, streaming
 from tests.waiting import wait_until
 
@@ -167,9 +168,10 @@ def test_an_invalid_topology_is_reported_with_line_and_column(place: ServerHome)
     assert "gpus" in refused.value.next
 
 
-def test_a_home_that_others_can_read_is_refused(place: ServerHome) -> None:
+def test_a_home_that_others_can_read_is_refused(place: ServerHome, capsys: pytest.CaptureFixture[str]) -> None:
     place.home.path.chmod(0o755)
-    assert "chmod 700" in place.serve().stderr
+    assert main(["serve", "--home", str(place.home.path)]) == CANNOT
+    assert "chmod 700" in capsys.readouterr().err
     place.home.path.chmod(0o700)
 
 
