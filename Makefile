@@ -128,7 +128,7 @@ test-cluster-full: $(SETUP) setup-frameworks
 
 test-long: $(SETUP) setup-frameworks
 	$(PYTEST) -m "long and not cluster and not gpu" -n 2 $(BY_FILE)
-	GANGER_TEST_LONG=250 $(PYTEST) tests/laws tests/crash tests/rest/test_fuzz.py tests/train/test_fence.py -n 2 $(BY_FILE)
+	GANGER_TEST_LONG=250 $(PYTEST) tests/laws tests/crash tests/rest/test_fuzz.py tests/train -n 2 $(BY_FILE)
 	GANGER_TEST_LONG=250 $(PYTEST) -k "any_ or forged" \
 		tests/launcher/launcher_server/test_message_schema.py tests/launcher/protocol/test_forged_input.py \
 		tests/local/test_facts.py tests/engine/eventlog/test_damaged_rows.py

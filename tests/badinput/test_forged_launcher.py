@@ -76,6 +76,7 @@ def test_a_forged_launcher_only_harms_its_own_job(yard: Yard) -> None:
     assert yard.home.server_log.read_text().count("dropped a launcher's connection") <= 3
 
 
+@pytest.mark.long
 def test_a_forged_row_is_skipped_and_doctor_restores_before_it(yard: Yard) -> None:
     with worked(yard):
         last = yard.fine("submit", "ok.py")  # after the job that runs, which must be there when the log goes back

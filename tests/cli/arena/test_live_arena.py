@@ -119,7 +119,7 @@ def test_a_training_job_grows_and_shrinks_to_its_minimum_and_not_below(live: Liv
     [
         ("kind: Job\n", "has no apiVersion, kind Job, and ganger apply takes TrainingJob, ScaleIn, ScaleOut"),
         ("a: [", "is not YAML"),
-        ("a: " + "[" * 5_000, "is nested too deep"),
+        ("a: " + "[" * 1_500, "is nested too deep"),
         ("---\n", "has no objects"),
         (SCALE.format(kind="ScaleIn", change="x: 1").replace("{generateName: scale-}", "5"), "'toDelete' is missing"),
         (TRAINING_JOB.replace("containers:", "containers: []\n          others:"), "TrainingJob"),

@@ -123,6 +123,7 @@ def test_following_applies_the_same_filters(live: Live, parts: str) -> None:
     assert sorted(result.out.splitlines()) == [f"r{rank} | loss 0.{rank}" for rank in range(4)]
 
 
+@pytest.mark.long
 def test_many_equal_lines_at_once(live: Live, tmp_path: Path) -> None:
     """Two ranks write megabytes of one line: each line is counted once, while following and after the end."""
     written = 40_000

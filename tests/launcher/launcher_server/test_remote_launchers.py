@@ -82,6 +82,7 @@ def test_plan_of_512_ranks(listens: ListenFixture, starts: StartFixture) -> None
     assert (pod.task / "1" / "hosts").stat().st_size == 4 << 20
 
 
+@pytest.mark.long
 def test_ends_of_512_ranks_of_one_pod_are_reported(listens: ListenFixture, starts: StartFixture) -> None:
     controller = listens()
     pod = starts(controller)

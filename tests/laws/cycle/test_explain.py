@@ -94,12 +94,12 @@ def test_invariant_16_a_dry_run_is_what_the_next_cycle_does(policy: Policy, data
     assert acts == [decision for decision in foretold.decisions if isinstance(decision, Start | Stop)]
 
 
-@every_policy(each=3, data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_16_a_reason_names_what_binds(policy: Policy, data: st.DataObject) -> None:
     _every_reason_binds(lived(policy, data))
 
 
-@every_policy(each=3, data=st.data())
+@every_policy(each=2, data=st.data())
 def test_invariant_16_a_reason_names_what_binds_where_all_wait_for_others(policy: Policy, data: st.DataObject) -> None:
     _every_reason_binds(crowded(policy, data))
 

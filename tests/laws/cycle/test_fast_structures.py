@@ -33,7 +33,7 @@ def _with_new_tables_of_reservations(patch: pytest.MonkeyPatch) -> None:
 SIMPLIFIED = (_with_simple_candidates, _with_the_quota_forecast_of_any_tree, _with_new_tables_of_reservations)
 
 
-@every_policy(each=3, data=st.data())
+@every_policy(each=2, data=st.data())
 def test_simple_structures_decide_the_same(policy: Policy, data: st.DataObject) -> None:
     world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
     for _ in range(data.draw(st.integers(1, 4), label="batches")):
@@ -58,7 +58,7 @@ class CheckedCandidates(Candidates):
         return entry
 
 
-@every_policy(each=3, data=st.data())
+@every_policy(each=2, data=st.data())
 def test_all_gangs_that_may_move_a_reservation_are_found(policy: Policy, data: st.DataObject) -> None:
     world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).with_drawn_policy(data)
     with pytest.MonkeyPatch.context() as patch:

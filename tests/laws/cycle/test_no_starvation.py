@@ -102,7 +102,7 @@ def _plain(queue: str) -> JobSpec:
     return JobSpec(run="train", queue=queue, resources=Resources(cpu_milli=500))
 
 
-@guaranteeing("no_starvation", each=12, data=st.data())
+@guaranteeing("no_starvation", each=7, data=st.data())
 def test_invariant_17_every_feasible_job_starts(policy: Policy, data: st.DataObject) -> None:
     stream = Stream(
         policy, data.draw(draws.nodes()), data.draw(draws.queues()), data.draw(st.randoms(use_true_random=False))

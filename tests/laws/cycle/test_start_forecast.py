@@ -78,7 +78,7 @@ def _starts_ms(film: Film) -> dict[str, int]:
         film.run_cycles()
 
 
-@examples(gate=15)
+@examples(gate=8)
 @given(JOBS)
 def test_in_strict_order_all_jobs_on_whole_nodes_start_when_forecast(jobs: list[Job]) -> None:
     film = _film(strict_fifo, jobs)
@@ -87,7 +87,7 @@ def test_in_strict_order_all_jobs_on_whole_nodes_start_when_forecast(jobs: list[
     assert forecast_ms == {name: starts_ms[name] for name in forecast_ms}
 
 
-@examples(gate=15)
+@examples(gate=8)
 @given(ON_ADAPTERS)
 def test_so_do_jobs_that_wait_for_other_resources_of_nodes_alone(jobs: list[Job]) -> None:
     film = _film(strict_fifo, jobs, ADAPTERS_IN_USE)
@@ -97,7 +97,7 @@ def test_so_do_jobs_that_wait_for_other_resources_of_nodes_alone(jobs: list[Job]
 
 
 @pytest.mark.parametrize("policy", [fifo, easy, dynamic], ids=lambda policy: policy.NAME)
-@examples(gate=15)
+@examples(gate=8)
 @given(JOBS)
 def test_the_first_job_starts_when_forecast(policy: Policy, jobs: list[Job]) -> None:
     # Those behind it may start on either of two nodes that become free at one time, which decides about later ones.

@@ -23,6 +23,7 @@ from ganger.model.views.service_views import PARTS
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import played
+from tests.examples import examples
 from tests.laws.oracles.accounting import failures_of, ledger_of
 from tests.laws.oracles.kept_nodes import KeptNodes
 from tests.laws.safety import account_adds_up
@@ -43,7 +44,7 @@ def with_reported_times(row: e.Stamped, chance: Random) -> e.Stamped:
 
 
 @given(day=days(), seed=st.integers(0, 9))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(gate=6, otherwise=15), suppress_health_check=[HealthCheck.too_slow])
 def test_accounts_agree_with_the_raw_events(day: Day, seed: int) -> None:
     log = EventLog(MEMORY)
     played(day.world(), log, day.policy, 3 * HOUR_MS)

@@ -205,7 +205,7 @@ def _fill(moving: Moving, data: st.DataObject) -> None:
         moving.run_cycles()
 
 
-@examples(gate=20)
+@examples(gate=10)
 @given(data=st.data())
 def test_nothing_is_held_twice_and_every_attempt_has_its_ranks(data: st.DataObject) -> None:
     moving = Moving(elastic.world(data, preempts=data.draw(st.booleans())).state)

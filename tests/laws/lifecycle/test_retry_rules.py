@@ -50,7 +50,7 @@ def fail(world: World, data: st.DataObject, gang: str) -> None:
 
 
 @pytest.mark.parametrize("policy", [POLICIES["fifo"], POLICIES["las"]], ids=["fifo", "las"])
-@examples(gate=12, otherwise=settings().max_examples // 2)
+@examples(gate=6, otherwise=settings().max_examples // 2)
 @given(data=st.data())
 def test_what_a_rule_says_is_done(policy: Policy, data: st.DataObject) -> None:
     world = World(policy, data.draw(draws.nodes()))

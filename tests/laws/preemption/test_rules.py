@@ -225,7 +225,7 @@ def settle(contest: Contest) -> None:
     raise AssertionError("jobs are preempted for ever")
 
 
-@examples(gate=40, otherwise=4 * settings().max_examples)
+@examples(gate=20, otherwise=4 * settings().max_examples)
 @given(contest=contests(), data=st.data())
 def test_what_is_preempted_is_legal_and_needed_and_its_preemptor_starts(contest: Contest, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4), label="rounds")):

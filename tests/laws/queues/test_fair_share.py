@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.fold.fold import fold
@@ -25,6 +25,7 @@ from ganger.model.job import GpuRequest, JobSpec, Resources
 from ganger.model.policy import Weights
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS
+from tests.examples import examples
 from tests.laws import draws
 from tests.laws.oracles.usage_oracle import HALF_LIFE_MS, average
 from tests.laws.policies import every_policy
@@ -151,7 +152,7 @@ def test_a_snapshot_has_all_that_is_remembered(allocations: list[Held], at_ms: i
 
 
 @given(lives=st.lists(st.integers(1, 40), min_size=3, max_size=8), samples=st.lists(st.integers(1, 200), max_size=8))
-@settings(max_examples=40)
+@examples(gate=12, otherwise=40)
 def test_invariant_18_reading_it_in_between_changes_nothing(lives: list[int], samples: list[int]) -> None:
     """Check two logs of a gang that runs, ends and runs again over hundreds of half-lives, one with events between."""
     seldom, often = State(), State()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ganger import registry
@@ -29,6 +29,7 @@ from ganger.model import event as e
 from ganger.model.policy import Large, PolicyDocument, Pool, Reservations, Starvation, Weights, document_of
 from ganger.model.queue import DEFAULT, MAX_FIGURE, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.examples import examples
 from tests.laws import draws
 from tests.laws.oracles.usage_oracle import average, usage_agrees_with_the_log
 from tests.laws.policies import POLICIES, every_policy
@@ -234,7 +235,7 @@ def test_usage_is_exact_and_nothing_is_over_allocated_whatever_the_rules(
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@examples(gate=10, otherwise=30)
 def test_a_half_life_that_changes_is_made_anew_exactly(data: st.DataObject) -> None:
     """Check that derived figures are those of a snapshot, before and after, whatever is held."""
     world = World(POLICIES["dynamic"], data.draw(draws.nodes()), data.draw(draws.queues()))

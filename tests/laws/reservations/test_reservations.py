@@ -249,7 +249,7 @@ def run_life(policy: Policy, data: st.DataObject, *, maintained: bool, prioritie
 
 
 @pytest.mark.parametrize("policy", RESERVING, ids=[policy.NAME for policy in RESERVING])
-@examples(gate=4, otherwise=settings().max_examples // 2)
+@examples(gate=2, otherwise=settings().max_examples // 2)
 @given(data=st.data())
 def test_invariant_9_a_reserved_start_is_kept(policy: Policy, data: st.DataObject) -> None:
     """Check it with nodes that are maintained or not, and jobs of one priority or of several."""
@@ -260,7 +260,7 @@ def test_invariant_9_a_reserved_start_is_kept(policy: Policy, data: st.DataObjec
 LEASTS = (None, 5 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS)
 
 
-@examples(gate=8, otherwise=settings().max_examples // 2)
+@examples(gate=5, otherwise=settings().max_examples // 2)
 @given(data=st.data())
 def test_invariant_9_among_those_content_with_less_time(data: st.DataObject) -> None:
     """Check small jobs that fill the holes before large ones: many start with less than all of their time."""

@@ -135,7 +135,7 @@ def test_a_replayed_log_has_the_same_decisions(
 
 
 @given(days(max_jobs=3))
-@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(gate=3, otherwise=6), suppress_health_check=[HealthCheck.too_slow])
 def test_any_day_can_be_replayed(day: Day) -> None:
     """With failures, lost nodes and changed queues no job is missing, and the log itself is counted alike."""
     log = EventLog(MEMORY)
