@@ -22,8 +22,9 @@ NODES = "nodes: [{name: n1, cpu: 1, memory: 1Gi}]\n"
     ],
 )
 def test_bad_settings_are_refused(
-    settings: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ganger.server.server_log.set_up", lambda _: None)  # it is for the whole process
     (tmp_path / "settings.toml").write_text(settings)
     (tmp_path / "topology.yaml").write_text(NODES)
     tmp_path.chmod(0o700)

@@ -168,7 +168,10 @@ def test_an_invalid_topology_is_reported_with_line_and_column(place: ServerHome)
     assert "gpus" in refused.value.next
 
 
-def test_a_home_that_others_can_read_is_refused(place: ServerHome, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_home_that_others_can_read_is_refused(
+    place: ServerHome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ganger.server.server_log.set_up", lambda _: None)  # it is for the whole process
     place.home.path.chmod(0o755)
     assert main(["serve", "--home", str(place.home.path)]) == CANNOT
     assert "chmod 700" in capsys.readouterr().err
