@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from ganger.model.decision import Cause
 from tests.local.world import Server, guards_and_launcher, make_job, make_start, make_stop, python
 from tests.waiting import wait_until
@@ -204,6 +206,7 @@ def test_slowest_node_sets_the_gangs_step(serve: Serve, tmp_path: Path) -> None:
 GANGS = 12
 
 
+@pytest.mark.long
 def test_many_gangs_at_once(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
     jobs = [make_job(tmp_path, ("true",)) for _ in range(GANGS)]

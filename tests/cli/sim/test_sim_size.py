@@ -22,6 +22,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_fewest_nodes_are_those_of_single_runs(shell: Shell, trace: Path) -> None:
     asked = ("sim", "size", str(trace), "--policy", "easy", "--gpus-per-node", "8", "--wait-p99", "30s")
     result = json.loads(shell(*asked, "-o", "json").out)

@@ -161,7 +161,7 @@ def test_each_queue_gets_its_weighted_share_and_each_user_an_equal_part_of_it(da
             assert abs(shares[name, user] - part / len(of_queue)) < TOLERANCE_OF_USERS, user
 
 
-@examples(gate=4, otherwise=settings().max_examples // 5)
+@examples(gate=2, otherwise=settings().max_examples // 5)
 @given(data=st.data())
 def test_a_newcomer_starts_after_few_of_a_long_queue(data: st.DataObject) -> None:
     """Check what was wrong: a single job started after all 200 of another user, who had waited for longer."""
