@@ -126,12 +126,20 @@ test-cluster-full: $(SETUP) setup-frameworks
 	$(BIN)/python -m tools.testcluster run -- $(PYTEST) -m cluster -n $(TEST_WORKERS) $(BY_FILE) \
 		-o timeout_func_only=true
 
+# Other laws of which `make test` draws few examples.
+FEW_IN_GATE := tests/engine/test_replay.py tests/engine/query tests/engine/eventlog/test_codec.py \
+	tests/engine/eventlog/test_listing.py tests/engine/eventlog/test_pieces.py tests/simulator/metrics \
+	tests/simulator/workload/test_gpu_speeds.py tests/simulator/traces/test_trace_laws.py \
+	tests/simulator/from_log/test_log_replay.py tests/launcher/checkpoints/test_checkpoint_agreement.py \
+	tests/kubernetes/foreign tests/kubernetes/pods/test_binding.py
+
 test-long: $(SETUP) setup-frameworks
 	$(PYTEST) -m "long and not cluster and not gpu" -n 2 $(BY_FILE)
 	GANGER_TEST_LONG=250 $(PYTEST) tests/laws tests/crash tests/rest/test_fuzz.py tests/train -n 2 $(BY_FILE)
 	GANGER_TEST_LONG=250 $(PYTEST) -k "any_ or forged" \
 		tests/launcher/launcher_server/test_message_schema.py tests/launcher/protocol/test_forged_input.py \
 		tests/local/test_facts.py tests/engine/eventlog/test_damaged_rows.py
+	GANGER_TEST_LONG=50 $(PYTEST) -n 2 $(BY_FILE) -m "not cluster and not gpu and not serial" $(FEW_IN_GATE)
 
 SEEDS ?= 100
 FIRST ?= 1
