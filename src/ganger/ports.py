@@ -89,6 +89,8 @@ class LaunchPlan:
     warm: how ranks are forked; None: they are started.
     watch: what of their reports or log lines the loss watch follows; None: nothing.
     preflight: the test of nodes that runs after the setup line, before the ranks; None: none.
+    lighthouse: the command, without an address, of the program through which its replica groups find each other; empty
+        for another job, and once the backend runs it and has set TORCHFT_LIGHTHOUSE.
 
     The backend fills in the rest:
     agent_address, agent_token: where the agent listens, and the token it expects.
@@ -114,6 +116,7 @@ class LaunchPlan:
     warm: WarmPlan | None = None
     watch: WatchPlan | None = None
     preflight: PreflightPlan | None = None
+    lighthouse: tuple[str, ...] = ()
     agent_address: str = ""
     agent_token: str = ""
     secrets: str | None = None

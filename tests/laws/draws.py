@@ -274,6 +274,7 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         limits=limits,
         array=st.sampled_from((None, None, None)) | arrays(),
         placement=st.just(Placement()) | st.just(Placement()) | placements(),
+        replica_groups=st.sampled_from((None, 1, 2, 3)),
     ).map(possible)
 
 
@@ -358,7 +359,12 @@ def possible(spec: JobSpec) -> JobSpec:
         placement = replace(placement, sharing="exclusive")
     if placement.topology is None:
         placement = replace(placement, mode="preferred")
-    return replace(spec, placement=placement)
+    spec = replace(spec, placement=placement)
+    if spec.replica_groups is None or spec.array is None or spec.roles or placement.nodes:
+        return replace(spec, replica_groups=None)
+    groups = len(spec.array.indices)
+    array = Array(indices=tuple(range(groups)))
+    return replace(spec, array=array, replica_groups=min(spec.replica_groups, groups), max_replica_groups=groups)
 
 
 @cache

@@ -206,6 +206,9 @@ def _with(spec: JobSpec, name: str, value: str) -> JobSpec:
             return replace(spec, placement=replace(spec.placement, topology=value))
         case "--nodes":
             return replace(spec, nodes=int(value))
+        case "--replica-groups":
+            least, _, most = value.partition("..")
+            return replace(spec, replica_groups=int(least), max_replica_groups=int(most))
         case "--gpu":
             kinds, _, count = value.rpartition(":")
             kind, *other_types = kinds.split(",")

@@ -76,7 +76,7 @@ def explanations_agree(world: World) -> None:
 
 def assert_reason_is_true(world: World, gang: Gang, reason: PendingReason) -> None:
     """Check that the constraint binds by the raw facts, that the numbers are theirs, and that holders hold."""
-    raw, job = world.raw, gang.job
+    raw, job = world.raw, world.raw.wanted(gang.job)
     wanted_parts = parts(job.spec)
     out = raw.excluded.get(gang.id, {})
     limit_ms = job.spec.limits.time_ms
@@ -238,14 +238,15 @@ def work_is_conserved(world: World) -> None:
     if "work_conservation" not in world.policy.LIVENESS_GUARANTEES or not world.state.ready:
         return
     for gang in pending_gangs(world):
-        if not world.raw.fits(gang.job):
+        job = world.raw.wanted(gang.job)
+        if not world.raw.fits(job):
             continue
-        if world.raw.is_full(gang.job):
+        if world.raw.is_full(job):
             allowed: tuple[ReasonCode, ...] = (ReasonCode.ARRAY_LIMIT,)
         else:
             allowed = (ReasonCode.RESERVED, ReasonCode.MAINTENANCE)
             limit_ms = gang.job.spec.limits.time_ms
             stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
-            if not world.raw.fits(gang.job, without=maintained(world.raw, world.now_ms, world.now_ms + stays_ms)):
+            if not world.raw.fits(job, without=maintained(world.raw, world.now_ms, world.now_ms + stays_ms)):
                 allowed += (ReasonCode.STOPPING_OTHERS,)
         assert class_reason(world, gang).code in allowed, f"{gang.id} fits and waits: {class_reason(world, gang)}"

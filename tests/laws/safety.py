@@ -7,7 +7,7 @@ from ganger.core.state.state import State
 from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.event import MaintenanceSet
-from ganger.model.job import GangState
+from ganger.model.job import GangState, split_element_id
 from ganger.model.views.service_views import PARTS
 from tests.laws.oracles.job_parts import HCA, amount_of, parts
 from tests.laws.oracles.over_allocation import over_allocated
@@ -16,7 +16,7 @@ from tests.laws.oracles.raw_facts import RawFacts
 
 FOR_EVER_MS = 1 << 62
 
-ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
+ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY, Cause.DONE)
 
 
 def state_is_consistent(state: State, raw: RawFacts) -> None:
@@ -229,6 +229,15 @@ def decisions_are_legal(planned: Plan, state: State, raw: RawFacts, now_ms: int)
         trial.decide(start)
         assert over_allocated(trial) == []
     assert len({(start.host, start.port) for start in starts}) == len(starts), "two gangs share a port"
+    _groups_start_together(starts, raw)
+
+
+def _groups_start_together(starts: list[Start], raw: RawFacts) -> None:
+    """Check that of a job with replica groups the least number starts at once, or none, the first time."""
+    for job in (raw.jobs[name] for name in raw.rest if name in raw.jobs):
+        least, rest = raw.starting_together(job), raw.rest[job.id]
+        count = sum(start.gang == f"{job.id}[{index}]" for start in starts for index in rest)
+        assert count in (0, *range(least, len(rest) + 1)), f"{count} of the groups of {job.id} start"
 
 
 def _stop_is_legal(stop: Stop, state: State, raw: RawFacts, away: dict[str, str]) -> None:
@@ -243,6 +252,9 @@ def _stop_is_legal(stop: Stop, state: State, raw: RawFacts, away: dict[str, str]
         assert gang.attempt.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
     missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]
     assert stop.cause is not Cause.DEPENDENCY or missed, f"{gang.id} could still start"
+    groups = (split_element_id(name) for name, end in raw.outcomes.items() if end is GangState.SUCCEEDED)
+    is_needless = gang.state is GangState.FINISHING or any(group and group[0] == gang.array for group in groups)
+    assert stop.cause is not Cause.DONE or is_needless, f"{gang.id} is needed"
     leaves = stop.cause in (Cause.DRAINED, Cause.NODE_PREEMPTED)
     is_in_maintenance = any(other == gang.id and node in away for other, node in raw.left)
     assert not leaves or gang.id in raw.drained or is_in_maintenance, f"{gang.id} need not leave"

@@ -19,7 +19,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Plan, Stop
+from ganger.model.decision import Plan, Start, Stop
 from ganger.model.evidence import RuleMatch
 from ganger.model.job import GangState, Job
 from ganger.model.node_health.health_decision import HealthDecision
@@ -111,6 +111,9 @@ class World:
         at_once |= any(isinstance(decision, HealthDecision) for decision in planned.decisions)
         # A gang that is kept from starting leaves room for others, which the next cycle tries.
         at_once |= preemption_rules(self.policy, self.state.document) is not None and planned.decisions != ()
+        # Once the least number of replica groups has started, the others may start one by one.
+        groups = (self.raw.job(decision.gang) for decision in planned.decisions if isinstance(decision, Start))
+        at_once |= any(job.spec.replica_groups for job in groups)
         assert at_once or not self.is_due(), "a cycle is due that was just planned"
         if planned.decisions:
             self.try_event(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))

@@ -17,11 +17,10 @@ pause; stays: not preemptible; rules: `ecc:fail+node_lost:retry`, log text or ca
 with numbers of nodes; exclusive, whole; milli and gmem: of one GPU, instead of whole ones; roles: `500+600`, one more
 process for each, on that much of a GPU; worker: its workers are processes of a role, on as many GPUs each; at: names
 of nodes; dev: `0+1`, GPUs; on: `zone:a`, labels; bears: taints; net: networks; else: alternative GPU types; to: the
-most nodes of an elastic gang, whose least are those written, or `from`; unit, unit_in: its step, and the level of
-that; moves: it may be moved; spares; array: `3%1`, elements 0 to 2, one at a time; need: required labels,
-`zone_in_(a&b)|cores>8`, with _ for a blank, & for a comma and | between terms; like: preferences, `disk=ssd*10|!old`,
-with weights; img: its image. An element is drawn as
-its array, and named `C[1]`.
+most nodes of an elastic gang, whose least are those written, or `from`; unit, unit_in: its step, and the level of that;
+moves: it may be moved; spares; array: `3%1`, elements 0 to 2, one at a time; groups: `2..4`, replica groups; need:
+required labels, `zone_in_(a&b)|cores>8`, with _ for a blank, & for a comma and | between terms; like: preferences,
+`disk=ssd*10|!old`, with weights; img: its image. An element is drawn as its array, and named `C[1]`.
 """
 
 import re
@@ -177,7 +176,7 @@ def job(token: str) -> Job:
         limits=Limits(
             time_ms=_ms(options, "time"), time_min_ms=_ms(options, "least"), queue_time_ms=_ms(options, "wait")
         ),
-        array=_array(options["array"]) if "array" in options else None,
+        **_arrayed(options),
     )
     awaits = tuple(_after(text) for text in options.get("after", "").split("+") if text)
     return Job(id=name, user=options.get("user", "ann"), spec=spec, origin=Origin(directory="/"), awaits=awaits)
@@ -226,6 +225,15 @@ def _preference(text: str) -> Preference:
 
 def _values(options: Words, key: str) -> tuple[str, ...]:
     return tuple(filter(None, options.get(key, "").split("+")))
+
+
+def _arrayed(options: Words) -> dict[str, Any]:
+    """Return the fields of an array, `array=3%2`, or of replica groups, `groups=2..3`."""
+    if "groups" not in options:
+        return {"array": _array(options["array"])} if "array" in options else {}
+    least, _, most = options["groups"].partition("..")
+    groups = {"replica_groups": int(least), "max_replica_groups": int(most) if most else None}
+    return groups | {"array": _array(most or least)}
 
 
 def _array(text: str) -> Array:

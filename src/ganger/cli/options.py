@@ -107,15 +107,18 @@ class Grid(click.ParamType[tuple[int, int]]):
         return int(match[1]), int(match[2])
 
 
-class NodeRange(click.ParamType[int | str]):
-    """A number of nodes, or the range of an elastic gang as it is written."""
+class SizeRange(click.ParamType[int | str]):
+    """A number of nodes or replica groups, or a range as it is written."""
 
     name = "N"
+
+    def __init__(self, nouns: str) -> None:
+        self._nouns = nouns
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         match = re.fullmatch(r"([1-9]\d*)(\.\.[1-9]\d*)?", str(value))
         if not match:
-            self.fail(f"{value!r} is not a number of nodes: write 2, or 2..8 for an elastic job", param, ctx)
+            self.fail(f"{value!r} is not a number of {self._nouns}: write 2, or 2..8 for a range", param, ctx)
         return str(value) if match[2] else int(match[1])
 
 
@@ -165,11 +168,17 @@ _OVERRIDES: Final = (
     click.option("-j", "grid", type=Grid(), metavar="NxM", help="Nodes and processes per node, such as 2x8."),
     click.option(
         "--nodes",
-        type=NodeRange(),
+        type=SizeRange("nodes"),
         metavar="N[..MAX]",
         help="Number of nodes; the job starts on all of them or not at all. 2..8: from 2 to 8, as nodes are idle.",
     ),
     click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes per node."),
+    click.option(
+        "--replica-groups",
+        type=SizeRange("replica groups"),
+        metavar="N[..MAX]",
+        help="Replica groups of --nodes nodes each, which train on when one is lost (torchft). 2..4: from 2 to 4.",
+    ),
     click.option("--gpu", type=GPUS, help="GPUs per node, such as 8 or H100:8."),
     click.option(
         "--gpu-milli", type=click.IntRange(1, 1000), metavar="N", help="Share of one GPU in thousandths, such as 500."

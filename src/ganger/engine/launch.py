@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ganger.framework_api.srun import Srun
 
 CHIEF: Final = "chief"
+LIGHTHOUSE: Final = "TORCHFT_LIGHTHOUSE"
+LIGHTHOUSE_OPTIONS: Final = ("--join_timeout_ms", "10000", "--quorum_tick_ms", "100")
+"""The groups that are there go on 10 s after one began to join and was lost again; the default is a minute."""
 PREFLIGHT: Final = "ganger.train.preflight"
 
 
@@ -117,6 +120,7 @@ class _Composer:
             warm=self._warm,
             watch=_watch_plan(spec.watch),
             preflight=None if self._preflight_ms is None else _preflight_plan(spec, placed, index, self._preflight_ms),
+            lighthouse=_lighthouse(spec) if LIGHTHOUSE not in user_variables else (),
         )
 
     def _rank(self, rank: int, environment: dict[str, str]) -> RankPlan:
@@ -173,6 +177,16 @@ def _watch_plan(watch: Watch | None) -> WatchPlan | None:
     texts = watch.markers
     markers = {"step": texts.step, "loss": texts.loss, "nan_steps": texts.nan_steps or ""} if texts else None
     return WatchPlan(metric=watch.metric, markers=markers)
+
+
+def _lighthouse(spec: JobSpec) -> tuple[str, ...]:
+    """Return the command of torchft's lighthouse, from the environment of the job's Python; empty without groups."""
+    if not spec.replica_groups:
+        return ()
+    from ganger.framework_api.python_command import python_of  # rarely needed
+
+    folder, slash, _ = python_of(spec.run)[0].rpartition("/")
+    return (f"{folder}{slash}torchft_lighthouse", "--min_replicas", str(spec.replica_groups), *LIGHTHOUSE_OPTIONS)
 
 
 def _preflight_plan(spec: JobSpec, placed: PlacedGang, index: int, timeout_ms: int) -> PreflightPlan:
@@ -257,6 +271,7 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
         rollback=start.rollback,
         array=job.array,
         index=job.index,
+        replica_groups=len(spec.array.indices) if spec.replica_groups and spec.array else None,
     )
 
 

@@ -220,7 +220,7 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         """
         _, _, step, job = stored_job(self._log, self._ended_id(text))
         overrides = job.spec.resumption_of(job.id, step) | ({"params": dict(params)} if params else {})
-        if (array := job.spec.array) is not None and job.index is None:
+        if (array := job.spec.array) is not None and job.index is None and not job.spec.replica_groups:
             rows = self._log.elements(job.id, (GangState.FAILED, GangState.STOPPED), -1, len(array.indices))
             overrides |= array_without_successes(array, [row.index for row in rows if row.index is not None])
         new_job, is_new = self._submit_service.submit_again(job, overrides, {}, request_id, retry_of=job.id)

@@ -20,6 +20,7 @@ RESERVED: Final = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "W
 PREFIX: Final = "GANGER_"
 TASK_DIRECTORY: Final = "@GANGER_TASK_DIR@"
 """Placeholder for the generation's directory on a node, which only the launcher there knows."""
+QUORUM_RETRIES: Final = "10"
 HOSTFILE: Final = "hostfile"
 AGENT_TOKEN: Final = "agent-token"  # noqa: S105 - the name of a file
 """Files in that directory: the nodes; for frameworks with an agent, a secret that only nodes of the generation know."""
@@ -68,6 +69,7 @@ class PlacedGang:
         checkpoints_skipped: Steps of checkpoints that attempts failed on.
         rollback: Its return to an older checkpoint.
         array, index: Of an array element: the id of its array, and its index.
+        replica_groups: The number of replica groups, of which it is the one with its index; None for another job.
     """
 
     job_id: str
@@ -90,6 +92,7 @@ class PlacedGang:
     rollback: Rollback | None = None
     array: str | None = None
     index: int | None = None
+    replica_groups: int | None = None
 
     @cached_property
     def world_size(self) -> int:
@@ -215,6 +218,10 @@ def node_environment(placed: PlacedGang, host_rank: int) -> dict[str, str]:
         environment["GANGER_CHECKPOINT_KEEP"] = str(placed.checkpoints_kept)
     if placed.checkpoints_kept_every is not None:
         environment["GANGER_CHECKPOINT_KEEP_EVERY"] = str(placed.checkpoints_kept_every)
+    if placed.replica_groups is not None:
+        # The names that torchft and its scripts read. Groups that are there survive a lighthouse that starts again.
+        environment |= {"REPLICA_GROUP_ID": str(placed.index), "NUM_REPLICA_GROUPS": str(placed.replica_groups)}
+        environment |= {"TORCHFT_QUORUM_RETRIES": QUORUM_RETRIES}
     if placed.array is not None:
         environment |= {"GANGER_ARRAY_ID": placed.array, "GANGER_ARRAY_INDEX": str(placed.index)}
     return environment | _of_share(host)

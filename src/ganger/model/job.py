@@ -225,6 +225,15 @@ class JobSpec:
         form="spares",
         default=None,
     )
+    replica_groups: int | None = _spec(
+        "replica groups, each of `nodes` nodes: the unit of failure of a framework that trains on without one, such as "
+        "torchft; all start together, each comes back alone; 2..4: starts with as few as 2, the others as they fit",
+        form="group_range",
+        default=None,
+    )
+    max_replica_groups: int | None = _spec(
+        "the most replica groups", form="group_range", key="replica_groups", default=None
+    )
     elastic: Elastic | None = _spec("how a gang with a range of nodes, or of a role, is resized", default=None)
     nproc_per_node: int | None = _spec(
         "processes per node; auto: one per GPU, or 1 without GPUs", form="nproc", default=None
@@ -418,6 +427,17 @@ class JobSpec:
         placement = self.placement
         layout = Layout(placement.topology or "", placement.mode == REQUIRED, placement.strategy)
         return replace(first, layout=layout, more=tuple(more))
+
+    def together(self, groups: int) -> Shape:
+        """Return the shape of so many replica groups that start together; each may need a domain of its own."""
+        shape = self.shape
+        if groups == 1:
+            return shape
+        layout, slices = shape.layout, shape.slices
+        if layout.required:
+            inner = (replace(slices, inner=()), *slices.inner) if slices.level else ()
+            layout, slices = Layout(strategy=layout.strategy), Slices(layout.level, shape.nodes, inner)
+        return replace(shape, nodes=groups * shape.nodes, layout=layout, slices=slices)
 
     @property
     def selector(self) -> Selector:

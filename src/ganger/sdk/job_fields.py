@@ -252,6 +252,7 @@ class JobFields(TypedDict, total=False):
     movable: bool
     preemptible: bool
     spares: int
+    replica_groups: int | str
     retry: RetryFields
     limits: LimitFields
     after: Sequence[AfterFields]

@@ -6,11 +6,12 @@ pydantic models from both.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ganger.errors import RequestError
 from ganger.framework_api.rank_environment import PREFIX
-from ganger.model.job import JobSpec
+from ganger.model.job import Array, JobSpec
 from ganger.registry import frameworks
 from ganger.spec.infer_framework import add_defaults_that_inference_would_change, infer_framework
 from ganger.spec.job_cross_checks import find_contradictions
@@ -132,7 +133,7 @@ def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
 
     Texts have their parameters as they were written, so that others can be inserted (`change_spec`).
     """
-    data = to_mapping(JobSpec, spec)
+    data = to_mapping(JobSpec, replace(spec, array=None) if spec.replica_groups else spec)
     add_defaults_that_inference_would_change(spec, data)
     if "run" in spec.templates:
         # The sizes that `torchrun --nproc-per-node ${{ params.n }}` implies are to follow the parameter.
@@ -187,6 +188,9 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
     if model is None or document.unreadable:
         raise document.error_for([])
     spec: JobSpec = build(JobSpec, model, templates=templates)
+    if spec.replica_groups and spec.array is None:  # each group is a gang of its own
+        groups = spec.max_replica_groups or spec.replica_groups
+        spec = replace(spec, array=Array(indices=tuple(range(groups))))
     if problems := list(find_contradictions(spec, data)):
         raise document.error_for(problems)
     return spec

@@ -93,6 +93,7 @@ def range_of(nouns: str) -> Callable[[Any], tuple[int, int | None]]:
 
 
 read_node_range: Final = range_of("nodes")
+read_group_range: Final = range_of("replica groups")
 
 
 def write_range(value: tuple[int, int | None]) -> int | str:

@@ -28,6 +28,7 @@ def find_contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecPro
     yield from _known_roles(spec)
     yield from _endings(spec)
     yield from _elastic(spec)
+    yield from _replica_groups(spec, data)
     yield from _spares(spec)
     yield from _parallel(spec)
     yield from _variables(spec)
@@ -145,6 +146,20 @@ def _endings(spec: JobSpec) -> Iterator[SpecProblem]:
         if name not in spec.order:
             what = f"start_order: there is no role {name}: the roles are {join_words(spec.order)}"
             yield SpecProblem(("start_order", index), what + did_you_mean(name, spec.order))
+
+
+def _replica_groups(spec: JobSpec, data: dict[str, Any]) -> Iterator[SpecProblem]:
+    """Check that replica groups are alike, of one size, and numbered by themselves."""
+    reasons = {
+        "array": ("array" in data, "the groups are the elements of an array, from 0"),
+        "a range": (spec.elastic_role, "a group has one size; write a range of groups, such as replica_groups: 2..4"),
+        "roles": (spec.roles, "each group would have all of them"),
+        "placement.nodes": (spec.placement.nodes, "it names the nodes of one gang"),
+    }
+    for other, (is_set, reason) in reasons.items():
+        if is_set and spec.replica_groups:
+            what = f"replica_groups: not with {other}: {reason}: leave one of them out"
+            yield SpecProblem(("replica_groups",), what, key=True)
 
 
 def _spares(spec: JobSpec) -> Iterator[SpecProblem]:

@@ -59,7 +59,9 @@ class Stream:
 
     def feasible(self, spec: JobSpec) -> bool:
         """Return whether a job could start on an empty cluster."""
-        return self.empty.fits(Job(id="j", user="ann", spec=spec, origin=draws.job(0, "ann", spec).origin))
+        job = Job(id="j", user="ann", spec=spec, origin=draws.job(0, "ann", spec).origin)
+        self.empty.rest["j"] = list(spec.array.indices) if spec.array else []
+        return self.empty.fits(self.empty.wanted(job))
 
     def has_guarantee_before(self, spec: JobSpec, other: JobSpec) -> bool:
         """Return whether the queue of one job has a guarantee where its path parts from that of another job's queue."""

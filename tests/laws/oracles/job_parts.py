@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from ganger.model.cluster import Node
 from ganger.model.job import JobSpec, Resources
-from ganger.model.job_sections.placement_spec import Placement
+from ganger.model.job_sections.placement_spec import Placement, Slice
 
 RESOURCES = ("gpu_milli", "cpu_milli", "memory_bytes")
 """Resources that quota counts."""
@@ -90,6 +90,15 @@ def named_types(spec: JobSpec) -> dict[str | None, int]:
             kind = part.gpu_type if len(kinds) == 1 else None
             by_type[kind] = by_type.get(kind, 0) + part.count * part.need["gpu_milli"]
     return by_type
+
+
+def together(spec: JobSpec, groups: int) -> JobSpec:
+    """Return a job as large as that many replica groups, each of which may need a domain of its own."""
+    placement = spec.placement
+    if groups > 1 and placement.topology and placement.mode == "required":
+        slices = (Slice(level=placement.topology, nodes=spec.nodes), *placement.slices)
+        placement = replace(placement, topology=None, mode="preferred", slices=slices)
+    return replace(spec, nodes=groups * spec.nodes, placement=placement)
 
 
 def all_nodes(spec: JobSpec) -> int:

@@ -15,7 +15,18 @@ from ganger.model.job import GangState, Job, JobSpec, split_element_id
 from ganger.model.queue import DEFAULT, ROOT, Amount, NodeTimeUsed, Queue
 from tests.laws.oracles.attempts import Attempts
 from tests.laws.oracles.device_oracle import is_accepted, times_on
-from tests.laws.oracles.job_parts import HCA, OF_NODE, RESOURCES, Part, all_nodes, amount_of, named_types, parts, total
+from tests.laws.oracles.job_parts import (
+    HCA,
+    OF_NODE,
+    RESOURCES,
+    Part,
+    all_nodes,
+    amount_of,
+    named_types,
+    parts,
+    together,
+    total,
+)
 from tests.laws.oracles.placement_oracle import could_lie, may_be_had
 
 NodeEvent = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
@@ -175,6 +186,17 @@ class RawFacts:
         assert index in self.rest[array]
         return replace(self.jobs[array], id=name, array=array, index=index)
 
+    def starting_together(self, job: Job) -> int:
+        """Return how many gangs start when a job does: its least number of replica groups the first time."""
+        groups = job.spec.replica_groups or 1
+        elements = [(split_element_id(name) or ("",), number) for name, number in self.generations.items()]
+        has_begun = any(element[0] == job.id and number for element, number in elements)
+        return groups if job.index is None and not has_begun and len(self.rest.get(job.id, ())) >= groups else 1
+
+    def wanted(self, job: Job) -> Job:
+        """Return a job as large as what starts when it does."""
+        return replace(job, spec=together(job.spec, self.starting_together(job)))
+
     def waits_for(self, job: Job) -> list[str]:
         """Return the jobs whose required outcome is missing."""
         outcomes_wanted = {"succeeded": (GangState.SUCCEEDED,), "failed": (GangState.FAILED, GangState.STOPPED)}
@@ -218,7 +240,7 @@ class RawFacts:
             case Stop(gang=gang) if gang in self.starts:
                 self.drained.pop(gang, None)
             case Stop(gang=gang, cause=cause):
-                assert cause in (Cause.USER, Cause.QUEUE_TIME, Cause.TIME_LIMIT, Cause.DEPENDENCY)
+                assert cause in (Cause.USER, Cause.QUEUE_TIME, Cause.TIME_LIMIT, Cause.DEPENDENCY, Cause.DONE)
                 del self.jobs[gang]
                 self.rest.pop(gang, None)
 
@@ -446,7 +468,7 @@ class RawFacts:
             limits = self.queues[name].user_limits
             gpu_milli, node_ms, jobs = self.held_by(job.user, name)
             wants_milli, wants_ms = total(spec, "gpu_milli"), all_nodes(spec) * (spec.limits.time_ms or 0)
-            if limits.jobs is not None and jobs >= limits.jobs:
+            if limits.jobs is not None and jobs + self.starting_together(job) > limits.jobs:
                 return False
             if limits.gpus is not None and wants_milli and gpu_milli + wants_milli > 1000 * limits.gpus:
                 return False

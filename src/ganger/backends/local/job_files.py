@@ -67,7 +67,7 @@ class TaskDirectory:
         """Create the directory and its token, unless they exist."""
         self.path.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         if self.token() is None:
-            _write(self.path / "token", secrets.token_hex(16))
+            write_private(self.path / "token", secrets.token_hex(16))
 
     def token(self) -> str | None:
         """Return the token with which the launcher authenticates; None if there is no such task."""
@@ -78,7 +78,7 @@ class TaskDirectory:
 
     def write_plan(self, plan: LaunchPlan) -> None:
         """Write the plan of a generation atomically. OSError if the disk is full."""
-        _write(self.path / f"plan-{plan.generation}.json", json.dumps(asdict(plan)))
+        write_private(self.path / f"plan-{plan.generation}.json", json.dumps(asdict(plan)))
 
     def planned(self, generation: int) -> list[dict[str, Any]] | None:
         """Return the ranks in the plan of a generation (`ports.RankPlan`); None without a plan."""
@@ -162,7 +162,7 @@ class JobFiles:
 
     def code(self, gang: str) -> Path:
         """Return the job's copy of its code, for `code:`; an array has one."""
-        return self._array(gang) / "code"
+        return self.array(gang) / "code"
 
     def output(self, gang: str) -> Path:
         """Return the directory of files to keep with the job: GANGER_RUN_DIR."""
@@ -170,9 +170,9 @@ class JobFiles:
 
     def secrets(self, gang: str) -> Path:
         """Return the file of the job's secret values, by name."""
-        return self._array(gang) / "secrets.json"
+        return self.array(gang) / "secrets.json"
 
-    def _array(self, gang: str) -> Path:
+    def array(self, gang: str) -> Path:
         """Return the directory of a job, or of the array to which an element belongs."""
         element = split_element_id(gang)
         return self.job(element[0] if element else gang)
@@ -257,7 +257,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _write(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Write a private file atomically. It is synced, because some disks report only then that they are full."""
     draft = path.with_name(f".{path.name}.draft")
     draft.touch(_PRIVATE_FILE)

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ganger.backends.local import machine_processes, stack_files
 from ganger.backends.local.job_files import JobFiles, TaskDirectory
 from ganger.backends.local.launchers import Launchers, Task
+from ganger.backends.local.lighthouses import Lighthouses
 from ganger.backends.local.log_files import Source
 from ganger.backends.local.log_reader import newest_lines
 from ganger.backends.local.start_checks import (
@@ -34,6 +35,7 @@ from ganger.launcher_server.runtime.gang_runtime import GangRuntime, NodeEnd
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Stop
 from ganger.model.event import Evicted, Failed, NodeLost, NodeReturned, NodesListed
+from ganger.model.job import Job, split_element_id
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration, WarmPlan
 
 TAIL_BYTES: Final = 64 << 10
@@ -56,6 +58,7 @@ class MachinePlace:
         self._files, self._cluster, self._compose = files, cluster, compose
         self._nodes = {node.name: node for node in cluster.nodes}
         self._launchers = Launchers(files, loop, self._launcher_ended)
+        self._lighthouses = Lighthouses(files)
         self.records = LocalRecords(files)
         self._lost: list[str] = []
 
@@ -86,6 +89,7 @@ class MachinePlace:
         for generation in list(runtime.generations.values()):
             self._resume(generation)
         self._end_orphans()
+        self._lighthouses.end_all_but(runtime.generations)
         runtime.report(NodesListed(nodes=tuple(self._nodes.values()), levels=self._cluster.levels))
 
     def begin(self, generation: Generation, previous: Generation | None) -> None:
@@ -137,8 +141,21 @@ class MachinePlace:
             plans = self._compose(start, job, self._nodes, directory)
         except Exception as error:  # plug-ins take part; whatever they raise, the gang must not hang
             raise CannotStartError(Cause.START_FAILED, nodes[0], f"cannot create the launch plans: {error}") from error
-        plans = complete(self._files, plans, job, self._nodes)
+        plans = self._with_lighthouse(complete(self._files, plans, job, self._nodes), job)
         return tuple(replace(plan, pauses=generation.pauses) for plan in plans if plan.node in nodes)
+
+    def _with_lighthouse(self, plans: tuple[LaunchPlan, ...], job: Job) -> tuple[LaunchPlan, ...]:
+        """Return the plans of a replica group with the address of its job's lighthouse, which runs from then on."""
+        first = plans[0]
+        if not first.lighthouse:
+            return plans
+        try:
+            url = self._lighthouses.url(job.id, first.lighthouse, first.environment, first.directory)
+        except OSError as error:
+            detail = f"cannot start the lighthouse of the replica groups: {error.strerror}"
+            raise CannotStartError(Cause.START_FAILED, first.node, detail) from None
+        added = {"TORCHFT_LIGHTHOUSE": url}
+        return tuple(replace(plan, environment=plan.environment | added, lighthouse=()) for plan in plans)
 
     def _launch(self, generation: Generation, task: Task) -> None:
         if task.process is not None:
@@ -204,12 +221,20 @@ class MachinePlace:
         return _kill_all(self._files.task(generation.gang, node).generation(generation.number))
 
     def forget(self, gang: str, generation: Generation | None) -> None:
+        self._forget_lighthouse(gang)
         for task in self._launchers.all():
             if task.gang == gang and task.process is None and self._runtime.connection(gang, task.node) is None:
                 self._launchers.forget(task)
 
     def close(self) -> None:
         self._launchers.close()
+
+    def _forget_lighthouse(self, gang: str) -> None:
+        """End the lighthouse of a job with the last of its replica groups."""
+        element = split_element_id(gang)
+        others = (split_element_id(name) for name in self._runtime.generations if name != gang) if element else ()
+        if element and not any(other is not None and other[0] == element[0] for other in others):
+            self._lighthouses.end(gang)
 
     def _launcher_ended(self, task: Task) -> None:
         if self._runtime.connection(task.gang, task.node) is None:

@@ -120,12 +120,22 @@ def rank_processes() -> Iterator[tuple[Path, int]]:
 
 def rank_environments() -> Iterator[tuple[Path, int, list[bytes]]]:
     """Yield (generation directory, pid, initial environment) of every rank process of this user."""
+    return marked(MARK)
+
+
+def marked(mark: bytes) -> Iterator[tuple[Path, int, list[bytes]]]:
+    """Yield (directory, pid, initial environment) of every process of this user whose variable `mark` names one."""
     for pid in _own_pids():
         environment = _read(pid, "environ").split(b"\0")
         for variable in environment:
-            if variable.startswith(MARK):
-                yield Path(os.fsdecode(variable.removeprefix(MARK))), pid, environment
+            if variable.startswith(mark):
+                yield Path(os.fsdecode(variable.removeprefix(mark))), pid, environment
                 break
+
+
+def is_marked(pid: int, mark: bytes, directory: Path) -> bool:
+    """Return whether there is a process with this pid now whose variable `mark` is this directory."""
+    return mark + os.fsencode(directory) in _read(pid, "environ").split(b"\0")
 
 
 def kill_rank_processes(directory: Path) -> int:
@@ -136,7 +146,7 @@ def kill_rank_processes(directory: Path) -> int:
             pidfd = os.pidfd_open(pid)
             try:
                 # Checked again, now that the pid cannot be reused.
-                if MARK + os.fsencode(directory) in _read(pid, "environ").split(b"\0"):
+                if is_marked(pid, MARK, directory):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             finally:
                 os.close(pidfd)

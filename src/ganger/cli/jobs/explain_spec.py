@@ -58,6 +58,7 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
     "networks": ("ib, roce or tcp, or a list, of which the first with free capacity is used", "[ib, roce]"),
     "node_names": ("a list of names, as `ganger node` shows them", "[n1, n2]"),
     "node_range": ("a positive integer, or two separated by ..", "2..8"),
+    "group_range": ("a positive integer, or two separated by ..", "2..4"),
     "nodes": ("a positive integer", "2"),
     "notes": ("text", "the run for the report"),
     "nproc": ("auto, or a positive integer", "8"),

@@ -93,6 +93,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "framework": flags["framework"],
         "nodes": nodes,
         "nproc_per_node": nproc_per_node,
+        "replica_groups": flags["replica_groups"],
         "resources": _without_unset(
             {
                 "gpu": _gpu(flags),

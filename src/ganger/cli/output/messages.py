@@ -115,7 +115,8 @@ def _with_resources(label: str, request: Record) -> str:
 
 def plan_lines(name: str, spec: Record, start: str, resumes: str = "") -> list[str]:
     """Return the plan: what is requested, when it starts, and from which checkpoint of another job."""
-    times = f"{count(len(spec['array']['indices']), 'element')} of " if spec["array"] else ""
+    element = "replica group" if spec["replica_groups"] else "element"
+    times = f"{count(len(spec['array']['indices']), element)} of " if spec["array"] else ""
     limit_ms = spec["limits"]["time_ms"]
     limit = f", at most {format_duration(limit_ms)}" if limit_ms else ""
     request = f"{times}{size(spec)}  {counted_processes(spec)}, {spec['framework']}{limit}"

@@ -96,7 +96,7 @@ async def retry(caller: Caller, name: str, params: Mapping[str, str]) -> Record:
     spec, record = read_spec(gang_job), json.loads(status_of(gang_job).get("record") or "{}")
     overrides = {} if spec is None else spec.resumption_of(gang_job.metadata.name, record.get("checkpoint_step"))
     overrides |= {"params": dict(params)} if params else {}
-    if spec is not None and spec.array is not None:
+    if spec is not None and spec.array is not None and not spec.replica_groups:
         overrides |= array_without_successes(spec.array, await unsuccessful_elements(caller, name))
     return await _again(caller, gang_job, _fields(gang_job), overrides, {RETRY_OF: gang_job.metadata.name})
 

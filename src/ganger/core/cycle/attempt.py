@@ -50,15 +50,15 @@ class PossibleStart:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The gang starts in this cycle.
+    """The gang starts in this cycle, or those that start together.
 
     Attributes:
-        start: The decision.
+        starts: The decisions.
         moves: It may have moved reservations of others.
         is_last: The candidate stands for no more gangs; the head of an array stands for all its elements.
     """
 
-    start: Start
+    starts: list[Start]
     moves: bool
     is_last: bool
 
@@ -116,11 +116,11 @@ def attempt(cycle: Cycle, candidate: Gang, last_start: Start | None) -> Outcome:
     return Reserved(reason, found.max_stay_of_others_ms) if is_reserved else found
 
 
-def start_preemptor(cycle: Cycle, gang: Gang, last_start: Start | None) -> Start | None:
-    """Start a gang on what is free, and held for others; return None if it cannot start now."""
+def start_preemptor(cycle: Cycle, gang: Gang, last_start: Start | None) -> list[Start]:
+    """Start a gang on what is free, and held for others; return no start if it cannot start now."""
     with cycle.holds.released():
         found = _find_start_beside_holds(cycle, gang)
-    return _start(cycle, gang, found, last_start).start if isinstance(found, PossibleStart) else None
+    return _start(cycle, gang, found, last_start).starts if isinstance(found, PossibleStart) else []
 
 
 def find_start(cycle: Cycle, gang: Gang) -> PossibleStart | Blocked:
@@ -214,21 +214,38 @@ def _find_shortened_start(cycle: Cycle, gang: Gang, request: StartRequest) -> Po
 
 
 def _start(cycle: Cycle, candidate: Gang, possible: PossibleStart, last_start: Start | None) -> Started:
-    """Start the gang that a candidate stands for, and postpone the reservations in its way."""
-    state, shares = cycle.state, possible.shares
-    gang, is_last = next_to_start(cycle, candidate)
-    placed = spares.split(gang, shares) if gang.job.spec.spares else (shares, ())
-    start = next_start(cycle, gang, placed, possible.time_ms, last_start)
-    if start.time_ms is not None:
-        # The rest of the cycle must know that it ends sooner.
-        gang = replace(gang, attempt=replace(gang.attempt, start=start))
-    state.take(gang, shares)
-    state.record_start(gang, cycle.now_ms)
+    """Start what a candidate stands for, one gang or replica groups, and postpone the reservations in its way."""
+    state, starts = cycle.state, list[Start]()
+    gangs, is_last = next_to_start(cycle, candidate)
+    for pending, shares in zip(gangs, _divided(possible.shares, len(gangs)), strict=True):
+        placed = spares.split(pending, shares) if pending.job.spec.spares else (shares, ())
+        start = next_start(cycle, pending, placed, possible.time_ms, starts[-1] if starts else last_start)
+        # The rest of the cycle must know if it ends sooner.
+        is_shorter = start.time_ms is not None
+        gang = replace(pending, attempt=replace(pending.attempt, start=start)) if is_shorter else pending
+        state.take(gang, shares)
+        state.record_start(gang, cycle.now_ms)
+        cycle.reservations.record_start(candidate.id, gang, shares)
+        cycle.started_gangs[gang.id] = gang
+        starts.append(start)
     cycle.has_no_victims = False  # its user's usage may now put other gangs of the user behind pending ones
-    cycle.reservations.record_start(candidate.id, gang, shares)
     cycle.reservations.postpone(possible.moved)
-    cycle.started_gangs[gang.id] = gang
-    return Started(start, bool(possible.moved), is_last)
+    return Started(starts, bool(possible.moved), is_last)
+
+
+def _divided(shares: Shares, groups: int) -> list[Shares]:
+    """Return the shares of each replica group, with ranks of its own.
+
+    They are divided in the order of their ranks, in which those that have to be in one domain follow each other.
+    """
+    if groups == 1:
+        return [shares]
+    ordered, nodes = sorted(shares, key=lambda share: share.ranks), len(shares) // groups
+    parts = [tuple(ordered[first : first + nodes]) for first in range(0, len(ordered), nodes)]
+    return [
+        tuple(replace(share, ranks=tuple(rank - part[0].ranks[0] for rank in share.ranks)) for share in part)
+        for part in parts
+    ]
 
 
 def next_start(
@@ -273,13 +290,23 @@ def _estimate_saves(cycle: Cycle, gang: Gang, shares: Shares) -> SaveEstimate | 
     return estimate_saves(cycle.state, gang, len({share.node for share in shares}), cycle.now_ms)
 
 
-def next_to_start(cycle: Cycle, candidate: Gang) -> tuple[Gang, bool]:
-    """Return the gang that a candidate stands for, and whether it is the last: an array head stands for many."""
+def next_to_start(cycle: Cycle, candidate: Gang) -> tuple[list[Gang], bool]:
+    """Return the gangs that a candidate stands for, and whether it has no more: an array head stands for many.
+
+    They are one, or the replica groups that start together. The groups beside these follow in the next cycle, in which
+    the head asks for one.
+    """
+    array = cycle.state.arrays.get(candidate.array or "")
+    if array is None:
+        return [candidate], True
+    is_wide = array.starting_together > 1
+    cycle.is_unfinished |= is_wide
     if not candidate.is_head:
-        return candidate, True
-    rest, count = cycle.state.arrays[candidate.id].rest, cycle.started_elements.get(candidate.id, 0)
-    cycle.started_elements[candidate.id] = count + 1
-    return job_arrays.element(candidate, rest[count]), count + 1 == len(rest)
+        return [candidate], True
+    count = cycle.started_elements.get(candidate.id, 0)
+    end = cycle.started_elements[candidate.id] = count + array.starting_together
+    elements = [job_arrays.element(candidate, index) for index in array.rest[count:end]]
+    return elements, is_wide or end == len(array.rest)
 
 
 def _is_preemption_useful(cycle: Cycle, gang: Gang, reason: ReasonCode) -> bool:

@@ -87,7 +87,7 @@ def lend(cycle: Cycle, last_start: Start | None) -> list[Start]:
         for candidate in _candidates(cycle, lent):
             is_last = False
             while not is_last and (shares := _place(state, candidate, lent)):
-                gang, is_last = next_to_start(cycle, candidate)
+                (gang,), is_last = next_to_start(cycle, candidate)
                 start = next_start(cycle, gang, (shares, ()), None, starts[-1] if starts else last_start)
                 start = replace(start, lenders=tuple(lent[share.node][0].id for share in shares))
                 _borrow(state, gang, shares)
@@ -181,7 +181,7 @@ def _may_borrow(cycle: Cycle, gang: Gang, longest_ms: int) -> bool:
     """Return whether a gang gives way within so long, keeps its size, and has had no other stopped for it."""
     spec, reservation = gang.job.spec, cycle.reservations.by_gang.get(gang.id)
     gives_way = spec.preemptible and gang.grace_ms <= longest_ms and not gang.retries.unadmitted
-    is_rigid = not gang.is_elastic and not spec.spares and gang.is_forecastable
+    is_rigid = not (gang.is_elastic or spec.spares or spec.replica_groups) and gang.is_forecastable
     is_awaiting = gang.id in cycle.holds.by_gang or (reservation is not None and reservation.owned)
     return gives_way and is_rigid and cycle.waits(gang) and not is_awaiting
 

@@ -245,7 +245,7 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
     while (entry := candidates.next()) is not None:
         outcome = attempt(cycle, entry.gang, starts[-1] if starts else None)
         if isinstance(outcome, Started):
-            starts.append(outcome.start)
+            starts += outcome.starts
             candidates.mark_started(outcome)
             continue
         if isinstance(outcome, Preempts):
@@ -256,12 +256,27 @@ def _place_pending(cycle: Cycle) -> tuple[list[Start], Known]:
 
     def start(gang: Gang) -> bool:
         started = start_preemptor(cycle, gang, starts[-1] if starts else None)
-        starts.extend([started] if started else [])
-        return started is not None
+        starts.extend(started)
+        return bool(started)
 
     if _pending_count(cycle.state) and cycle.state.allocations:
         known |= preemption.preempt_by_rules(cycle, start)
-    return [start for start in starts if start.gang in cycle.started_gangs or start in resumed], known
+    starts = [start for start in starts if start.gang in cycle.started_gangs or start in resumed]
+    return _without_parts(cycle, starts), known
+
+
+def _without_parts(cycle: Cycle, starts: list[Start]) -> list[Start]:
+    """Return the starts without those of replica groups of which one has given way to a preemptor meanwhile.
+
+    The groups of a job start together the first time, or none.
+    """
+    for name in cycle.started_elements:
+        groups = [gang.id for gang in cycle.started_gangs.values() if gang.array == name]
+        if len(groups) < cycle.state.arrays[name].starting_together:
+            for group in groups:
+                del cycle.started_gangs[group]
+            starts = [start for start in starts if start.gang not in groups]
+    return starts
 
 
 def _next_starts(cycle: Cycle) -> list[Start]:

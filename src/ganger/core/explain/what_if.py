@@ -50,6 +50,8 @@ def find_changes(cycle: Cycle, gang: Gang, *, is_administrator: bool = True) -> 
 
     The cycle is one in which the gang does not start and nothing is reserved for it.
     """
+    if gang.job.spec.replica_groups and not gang.is_head:
+        return WhatIfResult((), "")  # one group cannot be submitted anew
     trial = _Trial(cycle, gang, is_administrator=is_administrator)
     changes = tuple(trial.single()) or tuple(trial.double())
     return WhatIfResult(changes, "" if changes else trial.smallest_tried())
@@ -118,12 +120,17 @@ class _Trial:
                 yield Change(description=description, flags=restriction.flags)
 
     def _fewer_nodes_or_gpus(self) -> Iterator[Change]:
+        yield from self._fewer_groups()
         shape, slices = self._shape, self._shape.slices.nodes
         nodes = (
-            self._largest(
-                shape.nodes // slices - 1, lambda nodes: self._with_shape(replace(shape, nodes=nodes * slices))
+            0
+            if self._gang.groups > 1
+            else (
+                self._largest(
+                    shape.nodes // slices - 1, lambda nodes: self._with_shape(replace(shape, nodes=nodes * slices))
+                )
+                * slices
             )
-            * slices
         )
         if nodes:
             yield Change(description=f"{nodes} of the {shape.nodes} nodes would start now", flags=f"--nodes {nodes}")
@@ -144,6 +151,15 @@ class _Trial:
             and self._starts(self._with_shape(replace(shape, gpu_type=None, other_types=())))
         ):
             yield Change(description="GPUs of another type would start now", flags=f"--gpu {shape.gpus}")
+
+    def _fewer_groups(self) -> Iterator[Change]:
+        """Yield the most replica groups that would start now, of a job of which not even the least number does."""
+        spec, groups = self._gang.job.spec, self._gang.groups
+        count = self._largest(groups - 1, lambda count: self._with_shape(spec.together(count)))
+        if count:
+            most = spec.max_replica_groups or groups
+            description = f"{count} of the {groups} replica groups would start now, the others as they fit"
+            yield Change(description=description, flags=f"--replica-groups {count}..{most}")
 
     def _less_cpu_or_memory(self) -> Iterator[Change]:
         """Iterate over changes with less CPU or memory."""
@@ -216,7 +232,7 @@ class _Trial:
     def double(self) -> Iterator[Change]:
         """Yield fewer nodes together with less on each: the form with the most GPUs, or CPUs, in all."""
         shape = self._shape
-        if shape.more or shape.stacked or shape.slices.nodes > 1:
+        if shape.more or shape.stacked or shape.slices.nodes > 1 or self._gang.groups > 1:
             return
         cpu_of_gpu = shape.cpu_milli // max(1, shape.gpus)
         best: tuple[int, Shape] | None = None

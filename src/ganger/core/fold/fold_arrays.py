@@ -1,12 +1,17 @@
 """The fold for array jobs: an array begins, elements become gangs of their own, counts follow the gangs."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from ganger.core.state.gang import Gang
+from ganger.core.state.gang import RESTING, Gang
 from ganger.core.state.job_arrays import ArrayJob, array_of_unsplit, element
 from ganger.core.state.state import State
+from ganger.model.decision import Cause
 from ganger.model.job import GangState, split_element_id
+
+IDLE: Final = (*RESTING, GangState.STARTING, GangState.RESIZING, GangState.REQUEUEING, GangState.SUSPENDING)
+"""States of a replica group that takes no part in the training."""
 
 
 def begin(state: State, head: Gang) -> ArrayJob:
@@ -15,6 +20,7 @@ def begin(state: State, head: Gang) -> ArrayJob:
     array = ArrayJob(job=head.job, number=head.number, submitted_ms=head.submitted_ms, rest=indices)
     array.count(head.state, len(indices))
     state.arrays[head.id] = array
+    head.shape = head.job.spec.together(array.starting_together)
     return array
 
 
@@ -52,7 +58,8 @@ def named_gangs(state: State, name: str) -> list[Gang]:
 def recount(state: State, touched: Iterable[Gang], at_ms: int) -> tuple[Gang | ArrayJob, ...]:
     """Update the arrays of the gangs that an event changed and return all that changed.
 
-    An array ends with its last element; the gangs that waited for it are among those that changed.
+    An array ends with its last element; the gangs that waited for it are among those that changed. So are replica
+    groups that another one, which has finished the training, does not need any more.
     """
     by_id = {gang.id: gang for gang in touched}
     changed: dict[str, ArrayJob] = {}
@@ -63,7 +70,38 @@ def recount(state: State, touched: Iterable[Gang], at_ms: int) -> tuple[Gang | A
             array.recount(gang)
             changed[array.id] = array
     for array in changed.values():
+        if array.job.spec.replica_groups:
+            _resize_head(state, array)
+            by_id |= {gang.id: gang for gang in _end_idle_groups(state, array, by_id)}
         if array.ended:
             del state.arrays[array.id]
             dependents += state.settle(array.id, array.state, at_ms)
     return (*by_id.values(), *(gang for gang in dependents if gang.id not in by_id), *changed.values())
+
+
+def _resize_head(state: State, array: ArrayJob) -> None:
+    """Have the head ask for as much as it starts at once: less when its first replica groups have started."""
+    head, shape = state.gangs.get(array.id), array.job.spec.together(array.starting_together)
+    if head is None or shape == head.shape:
+        return
+    if head.state is GangState.PENDING:
+        state.dequeue(head)
+    head.shape = shape
+    if head.state is GangState.PENDING:
+        state.enqueue(head)
+
+
+def _end_idle_groups(state: State, array: ArrayJob, touched: Mapping[str, Gang]) -> list[Gang]:
+    """Have replica groups that do not run end when one has succeeded: they would train on alone, for nothing.
+
+    All are looked at when a group succeeds, later those that the event has changed.
+    """
+    if not array.counts.get(GangState.SUCCEEDED):
+        return []
+    own = [gang for gang in touched.values() if gang.array == array.id]
+    if any(gang.state is GangState.SUCCEEDED for gang in own):
+        own = [gang for gang in state.gangs.values() if gang.array == array.id]
+    idle = [gang for gang in own if gang.state in IDLE and not gang.end_cause]
+    for gang in idle:
+        gang.end_cause = Cause.DONE
+    return idle

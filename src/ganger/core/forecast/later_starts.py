@@ -79,7 +79,7 @@ def _element_counts(state: State, numbers: Ints) -> Ints:
     """Return how many starts each gang stands for: one, or the elements of an array."""
     counts: Ints = np.ones(len(numbers), dtype=np.int64)
     for array in state.arrays.values():
-        counts[numbers == array.number] = max(1, len(array.rest))
+        counts[numbers == array.number] = max(1, array.starts)
     return counts
 
 

@@ -30,8 +30,8 @@ def start_order(state: State, policy: Policy, now_ms: int, max_gangs: int) -> li
                 # Its user has used more since.
                 heapreplace(heap, (key, slot, position))
                 continue
-            elements = len(state.arrays[gang.id].rest) if gang.is_head else 1
-            order += [gang] * min(elements, max_gangs - len(order))
+            starts = state.arrays[gang.id].starts if gang.is_head else 1
+            order += [gang] * min(starts, max_gangs - len(order))
             if len(lanes) > 1:
                 _use(state, gang)
             if position + 1 < len(entries):

@@ -32,6 +32,7 @@ class StartRequest:
     for_ms: how long it stays, overriding its time limit.
     image: its container image, which nodes may have already.
     takes_suspects: it takes suspect nodes before others that are as good for it.
+    jobs: the replica groups that start together, each of which is a job of its user; 1 for another gang.
     """
 
     queue: str
@@ -44,6 +45,7 @@ class StartRequest:
     avoids: tuple[str, ...] = ()
     image: str = ""
     takes_suspects: bool = False
+    jobs: int = 1
 
     @property
     def stays_ms(self) -> int:
@@ -87,6 +89,7 @@ def start_request(gang: Gang) -> StartRequest:
         ran_ms=gang.ran_ms,
         avoids=gang.avoids,
         image=spec.image or "",
+        jobs=gang.groups,
     )
 
 
@@ -289,8 +292,8 @@ def _user_limit(tree: QueueTree, request: StartRequest, *, idle: bool = False) -
     for queue in tree.path(tree.index[request.queue]):
         limits = tree.queues[queue].user_limits
         held, committed, jobs, period_ms = NO_CHARGE if idle else tree.users.get((queue, request.user), NO_CHARGE)
-        if limits.jobs is not None and jobs >= limits.jobs:
-            return _UserLimit(ReasonCode.USER_JOBS, queue, "jobs", 1, limits.jobs - jobs, limits.jobs)
+        if limits.jobs is not None and jobs + request.jobs > limits.jobs:
+            return _UserLimit(ReasonCode.USER_JOBS, queue, "jobs", request.jobs, limits.jobs - jobs, limits.jobs)
         if limits.time_ms is not None and time_ms > limits.time_ms:
             return _UserLimit(ReasonCode.USER_TIME, queue, "time_ms", time_ms, limits.time_ms, limits.time_ms)
         # A request for none of a resource is allowed even when the limit was lowered below what is held.

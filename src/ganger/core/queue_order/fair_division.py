@@ -86,8 +86,8 @@ def fair_gpus(state: State) -> list[int]:
     milli = [0] * len(tree.queues)
     for gang in state.gangs.values():
         if gang.state is not GangState.SUSPENDED:
-            count = len(state.arrays[gang.id].rest) if gang.is_head else 1
-            milli[tree.index[gang.queue]] += count * need(gang.shape)[0]
+            count, shape = (len(state.arrays[gang.id].rest), gang.job.spec.shape) if gang.is_head else (1, gang.shape)
+            milli[tree.index[gang.queue]] += count * need(shape)[0]
     own_demand = [-(-gpu_milli // DEVICE_MILLI) for gpu_milli in milli]
     visible, beside = _demand_by_queue(tree, own_demand)
     fair, quota = [0] * len(own_demand), tree.subtree_quota[0]

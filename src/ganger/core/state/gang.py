@@ -125,6 +125,12 @@ class Gang:
         return self.job.id if self.is_head else self.job.array
 
     @property
+    def groups(self) -> int:
+        """The replica groups that start together when it starts; more than one only of a head."""
+        spec = self.job.spec
+        return self.shape.nodes // spec.shape.nodes if spec.replica_groups and self.is_head else 1
+
+    @property
     def is_forecastable(self) -> bool:
         """True if a start time can be forecast for it.
 

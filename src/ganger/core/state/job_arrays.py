@@ -25,6 +25,7 @@ class ArrayJob:
     counts: all elements by state, ended ones too, without zeros.
     exit_code: the highest exit code of an element that ended by itself, None before the first.
     started_ms: the first start of an element, None before it.
+    has_begun: whether an element was ever given nodes.
     unbegun: how many elements ended with the head.
     unbegun_ms: how long these had waited.
     """
@@ -36,6 +37,7 @@ class ArrayJob:
     counts: dict[GangState, int] = field(default_factory=dict)
     exit_code: int | None = None
     started_ms: int | None = None
+    has_begun: bool = False
     unbegun: int = 0
     unbegun_ms: int = 0
 
@@ -46,16 +48,35 @@ class ArrayJob:
 
     @property
     def state(self) -> GangState:
-        """Running while any element runs; else pending or suspended while any waits; else the worst state of any."""
+        """Running while any element runs; else pending or suspended while any waits; else the worst state of any.
+
+        Each replica group has the whole model: their job succeeds with one of them.
+        """
         if any(state not in ENDED and state not in RESTING for state in self.counts):
             return GangState.RUNNING
-        order = (*RESTING, GangState.FAILED, GangState.STOPPED, GangState.SUCCEEDED)
+        order: tuple[GangState, ...] = (*RESTING, GangState.FAILED, GangState.STOPPED, GangState.SUCCEEDED)
+        if self.job.spec.replica_groups and GangState.SUCCEEDED in self.counts:
+            order = (*RESTING, GangState.SUCCEEDED)
         return next(state for state in order if state in self.counts)
 
     @property
     def ended(self) -> bool:
         """True once all elements have ended."""
         return all(state in ENDED for state in self.counts)
+
+    @property
+    def starting_together(self) -> int:
+        """The elements that the head starts at once: the least number of replica groups at the first start, else one.
+
+        A group that was stopped by itself before that is not waited for.
+        """
+        groups = self.job.spec.replica_groups or 1
+        return groups if not self.has_begun and len(self.rest) >= groups else 1
+
+    @property
+    def starts(self) -> int:
+        """The starts that the head stands for."""
+        return len(self.rest) - self.starting_together + 1 if self.rest else 0
 
     def count(self, state: GangState, by: int) -> None:
         """Add `by` elements, or remove them where it is negative, to those in a state."""
@@ -78,6 +99,7 @@ class ArrayJob:
                 self.rest = []
             self.job = gang.job
             return
+        self.has_begun |= gang.attempt.generation > 0
         if self.started_ms is None:
             self.started_ms = gang.first_started_ms
         if gang.ended and gang.exit_code is not None:
@@ -112,6 +134,7 @@ def element(head: Gang, index: int) -> Gang:
     return replace(
         head,
         job=head.job.element(index),
+        shape=head.job.spec.shape,
         number=head.number - HEAD + index,
         account=copy.copy(head.account),
         awaits=head.awaits,

@@ -70,7 +70,7 @@ CAUSES: dict[Cause, str] = {
     Cause.STALLED: "the loss watch found that its training stalled",
     Cause.IDLE_SUSPEND: "it is suspended: it was idle for the window of its queue",
     Cause.IDLE_STOP: "it was idle for the window of its queue",
-    Cause.DONE: "its remaining processes are not needed",
+    Cause.DONE: "what is left of it is not needed: its work is done",
     Cause.DEPENDENCY: "a dependency can no longer be satisfied",
 }
 

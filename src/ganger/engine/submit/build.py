@@ -161,7 +161,9 @@ def limited(
 
 
 def _request(spec: JobSpec, user: str) -> StartRequest:
-    return StartRequest(queue=spec.queue, user=user, shape=spec.shape, time_ms=spec.limits.time_ms)
+    groups = spec.replica_groups or 1
+    shape, limit_ms = spec.together(groups), spec.limits.time_ms
+    return StartRequest(queue=spec.queue, user=user, shape=shape, time_ms=limit_ms, jobs=groups)
 
 
 def _with_spares(state: State, spec: JobSpec, *, waits_for_nodes: bool) -> JobSpec:

@@ -1,0 +1,104 @@
+"""The lighthouses of jobs with replica groups: the program of torchft through which the groups find each other.
+
+There is one for each job, at a port of the loopback interface that it keeps. It outlives the server like the ranks
+whose heartbeats it counts, and a shell starts it again where it ends, so that nothing here has to watch it: groups that
+run take it for away meanwhile, and go on. In an environment without torchft there is none.
+"""
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ganger.backends.local import machine_processes
+from ganger.backends.local.job_files import JobFiles, read_json, write_private
+
+ADDRESS: Final = "127.0.0.1"
+MARK: Final = b"GANGER_LIGHTHOUSE_OF="
+"""The variable of its processes: the directory of the job."""
+_RECORD: Final = "lighthouse.json"
+# A program that is not there, or is none, ends the loop.
+_AGAIN: Final = 'while :; do "$@"; case $? in 126|127) exit 1;; esac; sleep 1; done'
+
+_log = logging.getLogger(__name__)
+
+
+class Lighthouses:
+    """The lighthouses of this machine. Everything runs on the event loop."""
+
+    def __init__(self, files: JobFiles) -> None:
+        self._files = files
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def url(self, gang: str, command: tuple[str, ...], environment: Mapping[str, str], directory: str) -> str:
+        """Return the address of the lighthouse of a gang's job, which is started with this command if it does not run.
+
+        OSError if that is impossible.
+        """
+        job = self._files.array(gang)
+        pid, port = _recorded(job)
+        if pid is None:
+            port = port or _free_port()
+            self._start(job, (*command, "--bind", f"{ADDRESS}:{port}"), environment, directory, port)
+        return f"http://{ADDRESS}:{port}"
+
+    def end(self, gang: str) -> None:
+        """End the lighthouse of a gang's job, if it has one."""
+        pid, _ = _recorded(self._files.array(gang))
+        if pid is not None:
+            _log.debug("ends the lighthouse of %s", gang)
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            if (child := self._children.pop(pid, None)) is not None:
+                child.wait()
+
+    def end_all_but(self, gangs: Iterable[str]) -> None:
+        """End those of other jobs than these gangs', which ended while no server ran."""
+        live = {self._files.array(gang) for gang in gangs}
+        for directory, pid, _ in machine_processes.marked(MARK):
+            if directory.parent == self._files.jobs and directory not in live:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _start(
+        self, job: Path, command: tuple[str, ...], environment: Mapping[str, str], directory: str, port: int
+    ) -> None:
+        _log.debug("starts a lighthouse at port %d: %s", port, command)
+        # Of all that it logs, a line for each step, only errors are of use.
+        variables = {**environment, "RUST_LOG": "error", MARK.decode()[:-1]: str(job)}
+        with (job / "lighthouse.log").open("ab") as log:
+            child = subprocess.Popen(
+                ["/bin/sh", "-c", _AGAIN, "lighthouse", *command],
+                cwd=directory,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._children[child.pid] = child
+        write_private(job / _RECORD, json.dumps({"pid": child.pid, "port": port}))
+
+
+def _recorded(job: Path) -> tuple[int | None, int]:
+    """Return the pid of a job's lighthouse, None if it does not run, and its port, 0 if it has none yet.
+
+    The record may be of a process that is gone, and ranks could have written it.
+    """
+    match read_json(job / _RECORD):
+        case {"pid": int(pid), "port": int(port)} if pid > 0 and 0 < port < 1 << 16:
+            return (pid if machine_processes.is_marked(pid, MARK, job) else None), port
+        case _:
+            return None, 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        return int(probe.getsockname()[1])
