@@ -13,7 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+from torchft import Manager, Optimizer, ProcessGroupGloo
 
 FEATURES, BATCH = 8, 32
 
@@ -36,16 +36,17 @@ def main() -> None:
         min_replica_size=1,
         replica_id=f"group-{group}",
     )
-    replicated = DistributedDataParallel(manager, model)
     optimizer = Optimizer(manager, torch.optim.Adam(model.parameters(), lr=0.1))
     while manager.current_step() < arguments.steps:
         step, began_s = manager.current_step(), time.monotonic()
         seeded = torch.Generator().manual_seed(1_000_003 * step + group)
         inputs = torch.randn(BATCH, FEATURES, generator=seeded)
         optimizer.zero_grad()
-        loss = nn.functional.mse_loss(replicated(inputs).squeeze(-1), inputs @ truth)
+        loss = nn.functional.mse_loss(model(inputs).squeeze(-1), inputs @ truth)
         loss.backward()
-        optimizer.step()
+        for parameter in model.parameters():
+            manager.allreduce(parameter.grad).wait()
+        optimizer.step()  # commits the step, unless a group was lost in it: then it is done again
         print(f"group {group} step {step} of {manager.num_participants()} groups, loss {loss.item():.6f}", flush=True)
         time.sleep(max(0.0, arguments.pause - (time.monotonic() - began_s)))
     weights = " ".join(f"{weight:.4f}" for weight in model.weight.detach().flatten().tolist())

@@ -189,6 +189,14 @@ def with_range(spec: JobSpec, units: int, elastic: Elastic) -> JobSpec:
     return replace(spec, nodes=nodes, max_nodes=nodes + units * elastic.step, elastic=replace(elastic, batch=batch))
 
 
+def with_groups(spec: JobSpec, least: int, more: int) -> JobSpec:
+    """Return a job of replica groups, where the spec can be one."""
+    if spec.roles or spec.placement.nodes or spec.array:
+        return spec
+    array = Array(indices=tuple(range(least + more)))
+    return replace(spec, replica_groups=least, max_replica_groups=least + more if more else None, array=array)
+
+
 rigid_specs = st.builds(
     JobSpec,
     roles=roles,
@@ -222,6 +230,8 @@ rigid_specs = st.builds(
     watch=st.none() | watches,
     movable=st.booleans(),
     spares=st.none(),
+    replica_groups=st.none(),
+    max_replica_groups=st.none(),
     retry=retries,
     limits=st.builds(
         Limits,
@@ -231,7 +241,11 @@ rigid_specs = st.builds(
     )
     | durations.map(lambda time_ms: Limits(time_ms=time_ms, time_min_ms=time_ms)),
 )
-specs = rigid_specs | st.builds(lambda spec, drawn: with_range(spec, *drawn), rigid_specs, ranges)
+specs = (
+    rigid_specs
+    | st.builds(lambda spec, drawn: with_range(spec, *drawn), rigid_specs, ranges)
+    | st.builds(with_groups, rigid_specs, st.integers(1, 3), st.integers(0, 3))
+)
 
 
 @given(specs)

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 CHIEF: Final = "chief"
 LIGHTHOUSE: Final = "TORCHFT_LIGHTHOUSE"
-LIGHTHOUSE_OPTIONS: Final = ("--join_timeout_ms", "10000", "--quorum_tick_ms", "100")
-"""The groups that are there go on 10 s after one began to join and was lost again; the default is a minute."""
+LIGHTHOUSE_OPTIONS: Final = ("--min_replicas", "1", "--join_timeout_ms", "10000")
+"""How few groups may take a step is for the script to say (`Manager(min_replica_size)`). The groups that are there wait
+10 s for one that began to join and was lost again; the default is a minute."""
 PREFLIGHT: Final = "ganger.train.preflight"
 
 
@@ -186,7 +187,7 @@ def _lighthouse(spec: JobSpec) -> tuple[str, ...]:
     from ganger.framework_api.python_command import python_of  # rarely needed
 
     folder, slash, _ = python_of(spec.run)[0].rpartition("/")
-    return (f"{folder}{slash}torchft_lighthouse", "--min_replicas", str(spec.replica_groups), *LIGHTHOUSE_OPTIONS)
+    return (f"{folder}{slash}torchft_lighthouse", *LIGHTHOUSE_OPTIONS)
 
 
 def _preflight_plan(spec: JobSpec, placed: PlacedGang, index: int, timeout_ms: int) -> PreflightPlan:

@@ -232,7 +232,7 @@ def _given(cls: type, key: str) -> Any:
             form, _ = naming(inner(cls, key) or cls)
             schema["propertyNames"] = forms()[form].schema
         default = tuple(map(_default, parts)) if len(parts) > 1 else _default(first)
-        if default not in (None, ()) and first.metadata["form"] in forms():
+        if default not in (None, (), (None, None)) and first.metadata["form"] in forms():
             schema["default"] = forms()[first.metadata["form"]].write(default)
 
     return ModelField(default=None, description=doc, json_schema_extra=show_default)

@@ -72,6 +72,7 @@ class Lighthouses:
         _log.debug("starts a lighthouse at port %d: %s", port, command)
         # Of all that it logs, a line for each step, only errors are of use.
         variables = {**environment, "RUST_LOG": "error", MARK.decode()[:-1]: str(job)}
+        job.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (job / "lighthouse.log").open("ab") as log:
             child = subprocess.Popen(
                 ["/bin/sh", "-c", _AGAIN, "lighthouse", *command],

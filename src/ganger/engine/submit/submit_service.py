@@ -99,12 +99,15 @@ class SubmitService:
         """Submit a new job from an accepted one, with the very snapshot of its code; `retry_of`: to go on with it.
 
         Its spec gets `overrides`, its secrets `secrets`. Raise RequestError (code_removed, 409) when the snapshot was
-        removed, and (no_such_parameter, 409).
+        removed, (no_such_parameter, 409), and (is_element, 409) for one replica group.
         """
         existing = tuple(after for after in job.spec.after if self._log.job(after.job) is not None)
         job = replace(
             job, spec=replace(job.spec, after=existing)
         )  # a dependency deleted since then was satisfied before
+        if job.index is not None and job.spec.replica_groups:
+            message = f"{job.id} is a replica group, which trains only beside the others of its job"
+            raise RequestError("is_element", message, f"name the job: {job.array}", 409)
         if job.index is not None:
             overrides = {"array": str(job.index)} | overrides
         submission = Submission(

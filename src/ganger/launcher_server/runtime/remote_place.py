@@ -147,4 +147,5 @@ class RemotePlace(ABC):
         nodes = {name: replace(node, address=addresses.get(name, node.address)) for name, node in nodes.items()}
         start = replace(generation.start, host=nodes[generation.start.nodes[0]].address)
         plans = self._compose(start, generation.job, nodes, self.directory(generation.job))
-        return tuple(replace(plan, pauses=generation.pauses) for plan in plans)
+        # Where its lighthouse could run, the job's environment need not be: the user gives the address of one.
+        return tuple(replace(plan, pauses=generation.pauses, lighthouse=()) for plan in plans)
