@@ -35,7 +35,7 @@ TEST_WORKERS ?= 4
 # Tests are processes that write none otherwise, and then each of them, and each server, compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 # What tests of examples and pages run in.
-ENVIRONMENTS := torch jax mpi ray spark tensorflow xgboost
+ENVIRONMENTS := torch torchft jax mpi ray spark tensorflow xgboost
 FRAMEWORKS := $(filter-out base dev torch uv,$(basename $(notdir $(wildcard requirements/*.in))))
 PROJECTS := pyproject.toml plugins/ganger-baselines/pyproject.toml plugins/ganger-ssh/pyproject.toml
 SETUP := .venv/.setup-stamp

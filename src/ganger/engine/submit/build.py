@@ -157,11 +157,17 @@ def limited(
             raise
         spared = spec
         check_room(_request(spec, user))
+    if (groups := spec.replica_groups or 1) > 1:
+        try:
+            check_room(_request(spared, user, groups))
+        except RequestError as error:
+            fewer = f"submit with fewer groups to start with: --replica-groups 1..{spec.max_replica_groups or groups}"
+            raise RequestError(error.code, f"{groups} replica groups: {error.detail}", fewer) from None
     return spared
 
 
-def _request(spec: JobSpec, user: str) -> StartRequest:
-    groups = spec.replica_groups or 1
+def _request(spec: JobSpec, user: str, groups: int = 1) -> StartRequest:
+    """Return the request of a job, or of so many of its replica groups together."""
     shape, limit_ms = spec.together(groups), spec.limits.time_ms
     return StartRequest(queue=spec.queue, user=user, shape=shape, time_ms=limit_ms, jobs=groups)
 
