@@ -84,7 +84,11 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
     if spec["retry"]["max"] is not None:
         yield "retry", f"at most {count(spec['retry']['max'], 'retry')} without progress"
     yield "after", ", ".join(f"{after['job']} has {after['when']}" for after in spec["after"])
-    if array := spec["array"]:
+    array = spec["array"]
+    if array and spec["replica_groups"]:
+        least = f", at least {spec['replica_groups']} at first" if spec["max_replica_groups"] else ""
+        yield "groups", count(len(array["indices"]), "replica group") + least
+    elif array:
         limit = f", {array['limit']} at a time" if array["limit"] else ""
         yield "array", count(len(array["indices"]), "element") + limit
     limits = spec["limits"]

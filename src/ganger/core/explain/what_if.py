@@ -122,16 +122,8 @@ class _Trial:
     def _fewer_nodes_or_gpus(self) -> Iterator[Change]:
         yield from self._fewer_groups()
         shape, slices = self._shape, self._shape.slices.nodes
-        nodes = (
-            0
-            if self._gang.groups > 1
-            else (
-                self._largest(
-                    shape.nodes // slices - 1, lambda nodes: self._with_shape(replace(shape, nodes=nodes * slices))
-                )
-                * slices
-            )
-        )
+        most = 0 if self._gang.groups > 1 else shape.nodes // slices - 1
+        nodes = slices * self._largest(most, lambda count: self._with_shape(replace(shape, nodes=count * slices)))
         if nodes:
             yield Change(description=f"{nodes} of the {shape.nodes} nodes would start now", flags=f"--nodes {nodes}")
         gpus = self._largest(shape.gpus - 1, lambda gpus: self._with_shape(replace(shape, gpus=gpus)))
