@@ -30,10 +30,14 @@ MAX_ROUNDS = 60
 
 @dataclass
 class Contest:
-    """A world with jobs of several queues, what was decided in it, and when each job that runs was started."""
+    """A world with jobs of several queues, what was decided in it, and when each job that runs was started.
+
+    owners: since when others were stopped for a job by the guarantee of its queue.
+    """
 
     world: World
     began: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, int] = field(default_factory=dict)
     preempted: dict[str, list[int]] = field(default_factory=dict)
     evictions: list[Stop] = field(default_factory=list)
 
@@ -59,6 +63,9 @@ class Contest:
         self.evictions += stops
         for stop in stops:
             self.preempted.setdefault(stop.gang, []).append(self.world.now_ms)
+            self.owners.pop(stop.gang, None)
+            if stop.rule is PreemptionRule.GUARANTEE:
+                self.owners.setdefault(stop.preemptor, self.world.now_ms)
         self.began |= started
         return planned
 
@@ -149,7 +156,7 @@ class Contest:
     def _within_guarantee(self, queue: str, staying: list[str]) -> dict[str, None]:
         left, within = self._guarantee(queue), dict[str, None]()
         numbers = {name: self.world.state.gangs[name].number for name in staying}
-        for name in sorted(staying, key=lambda name: (self.began[name], numbers[name])):
+        for name in sorted(staying, key=lambda name: (self.owners.get(name, self.began[name]), numbers[name])):
             if self.world.raw.jobs[name].spec.queue == queue and self._gpus(name) <= left:
                 left -= self._gpus(name)
                 within[name] = None

@@ -432,6 +432,15 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
         gang.attempt.preempted_ms = at_ms
         lately = (preemption for preemption in state.history.preemptions if preemption[1] > at_ms - HOUR_MS)
         state.history.preemptions = (*lately, (gang.queue, at_ms))
+        owner = state.gangs.get(stop.preemptor)
+        if owner is not None and stop.rule is PreemptionRule.GUARANTEE and owner.attempt.owner_since_ms is None:
+            owner.attempt.owner_since_ms = at_ms
+            return (owner, *_react(state, gang, stop, at_ms))
+    return _react(state, gang, stop, at_ms)
+
+
+def _react(state: State, gang: Gang, stop: Stop, at_ms: int) -> Touched:
+    """Apply the reaction of a gang to its stop; return the gangs that it changes."""
     failure = gang.attempt.failure
     if stop.gives_up:
         gang.step(GangStep.REQUEUE, at_ms)

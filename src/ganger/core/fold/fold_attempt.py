@@ -230,7 +230,7 @@ def end_attempt(state: State, gang: Gang, at_ms: int) -> Touched:
         gang.account.lose(at_ms, is_observed=gang.is_observed)
     if gang.ended:
         return state.drop(gang, at_ms)
-    attempt.start = None
+    attempt.start = attempt.owner_since_ms = None
     if gang.state is GangState.PENDING:
         state.enqueue(gang)
         if gang.suspends:

@@ -7,8 +7,9 @@
 3. `priority`: the pending gang has a priority that is higher by the gap of the policy, and the running one is not
    within the guarantee of another queue, and was not passed over for long before it started.
 
-The gangs within a guarantee are those that fit in it together in the order of their starts. So a start takes the
-guarantee from no gang that runs, and a gang that was started by rule 1 keeps it: no two gangs stop each other in turn.
+The gangs within a guarantee are those that fit in it together in the order of their starts; one for which others were
+stopped by rule 1 counts from that decision on. So a gang that was started by rule 1 keeps the guarantee, whatever has
+started meanwhile, and no other start takes it from a gang that runs: no two gangs stop each other in turn.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ from ganger.core.queues.quota_figures import RESOURCES
 from ganger.core.queues.share_bounds import ZERO_VECTOR
 from ganger.core.state.allocations.quota_charges import Beyond, Reclaimable
 from ganger.core.state.gang import Gang
+from ganger.core.state.gang_attempts import Attempt
 from ganger.core.state.state import State
 from ganger.model.decision import PreemptionRule
 from ganger.model.policy import ALL, FAIR_SHARE, NONE, QUEUE, Preemption
@@ -313,7 +315,7 @@ class Legality:
         below = tree.subtree(index)
         members = sorted(
             (gang for queue in below for gang in self._holding(queue)),
-            key=lambda gang: (gang.id in self._starting, gang.attempt.began_ms, gang.number),
+            key=lambda gang: (gang.id in self._starting, _entitled_ms(gang.attempt), gang.number),
         )
         used, within = [0] * len(guaranteed), dict[str, None]()
         for gang in members:
@@ -325,6 +327,11 @@ class Legality:
                 within[gang.id] = None
                 used = [before + amount for before, amount in zip(used, charge, strict=True)]
         return within
+
+
+def _entitled_ms(attempt: Attempt) -> int:
+    """Return from when an attempt has a right to what its queue is guaranteed."""
+    return attempt.began_ms if attempt.owner_since_ms is None else attempt.owner_since_ms
 
 
 def _add(one: Vector, other: Vector) -> Vector:

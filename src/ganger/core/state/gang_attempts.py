@@ -44,6 +44,7 @@ class Attempt:
     vacates: node of it that is to be vacated, empty for none.
     leave_by_ms: when that node is taken away, or when a user wanted it to end at once; None without such a time.
     preempted_ms: when it, or the newest of those before it that was, was preempted.
+    owner_since_ms: since when others were stopped for it that held what its queue is guaranteed, before it could start.
     lent: nodes of it that are spares of other gangs, which hold them.
     lost_spares: nodes that were its spares and are out of service, until that is recorded.
     recalled_by: the gang that does not lend it such a node any more; empty while all do.
@@ -66,6 +67,7 @@ class Attempt:
     vacates: str = ""
     leave_by_ms: int | None = None
     preempted_ms: int | None = None
+    owner_since_ms: int | None = None
     lent: tuple[str, ...] = ()
     lost_spares: tuple[str, ...] = ()
     recalled_by: str = ""
@@ -111,6 +113,7 @@ class Attempt:
             left=start.nodes,
             stepped_before=self.stepped_before or self.stepped,
             preempted_ms=self.preempted_ms,
+            owner_since_ms=self.owner_since_ms,
             lent=start.nodes if start.lenders else (),
         )
 
