@@ -264,6 +264,7 @@ def test_each_rail_has_a_gpu_on_its_own_pcie_root_where_gpus_are_claims(tmp_path
                 "first-1-0-rail0": {"pci-0000-18-00-0", "gpu-1"},
                 "first-1-0-rail1": {"pci-0000-3b-00-0", "gpu-0"},
             }
+            await until(lambda: len(bound(api)) == 1)
             (container,) = bound(api)[0]["spec"]["containers"]
             assert {"name": "UCX_TLS", "value": "rc,sm,self,cuda_copy,cuda_ipc"} in container["env"]
             api.put(on_rails("both", nodes=1, resources={"gpu": 1}))

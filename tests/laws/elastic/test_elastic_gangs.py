@@ -116,7 +116,8 @@ class Elastics:
             if gang.state is GangState.RESIZING:
                 self.targets[name] = gpus_of(gang.attempt.target)
                 assert self.targets[name] <= had - lost
-                check_size(spec, gang.attempt.target)
+                if len(sizes) > 1:  # one of a single size may keep its healthy nodes, and lacks some
+                    check_size(spec, gang.attempt.target)
         self._leave(name, (node,))
 
     def _leave(self, name: str, nodes: tuple[str, ...]) -> None:
