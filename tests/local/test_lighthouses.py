@@ -98,12 +98,29 @@ def test_one_whose_job_ended_while_no_server_ran_is_ended(serve: Serve, job: Job
     wait_until(lambda: not lighthouses(job), "the end of the lighthouse")
 
 
-def test_without_the_program_the_groups_run(serve: Serve, job: Job, tmp_path: Path) -> None:
+def test_without_the_program_the_groups_run_and_have_no_address(serve: Serve, job: Job, tmp_path: Path) -> None:
     (tmp_path / "torchft_lighthouse").unlink()
     server = serve().open()
     server.backend.start(*group(job, 0))
-    server.wait("started")
-    wait_until(lambda: not lighthouses(job), "the end of the shell")
+    wait_until((tmp_path / "env-0").exists, "the group")
+    assert (tmp_path / "env-0").read_text().split() == ["0", "2"]
+    assert not lighthouses(job)
+
+
+@pytest.mark.parametrize("name", ["lighthouse.log", ".lighthouse.json.draft"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_a_rank_puts_in_the_place_of_its_files_costs_one_start(
+    serve: Serve, job: Job, name: str, make: Callable[[Path], None]
+) -> None:
+    server = serve().open()
+    folder = server.files.job(job.id)
+    folder.mkdir(parents=True)
+    make(folder / name)
+    server.backend.start(*group(job, 0))
+    is_replaced = make is os.mkfifo and name.startswith(".")
+    server.wait("started" if is_replaced else "cleared")
+    assert bool(lighthouses(job)) is is_replaced
+    assert is_replaced or "lighthouse" in server.wait("failed").detail
 
 
 def test_an_address_that_the_user_gives_is_taken(serve: Serve, job: Job, tmp_path: Path) -> None:

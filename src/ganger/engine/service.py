@@ -65,7 +65,7 @@ from ganger.model.event import (
     StopRequested,
     SuspendRequested,
 )
-from ganger.model.job import ENDED, GangState, shell_quoted_id, split_element_id
+from ganger.model.job import ENDED, GangState, Job, shell_quoted_id, split_element_id
 from ganger.model.job_sections.checkpoint_spec import Checkpoint
 from ganger.model.views.incident_views import Incident
 from ganger.model.views.service_views import (
@@ -254,6 +254,7 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
             gang = state.gang_or_head(name)
             is_unchanged = gang is not None and not gang.is_head and gang.job.spec.priority == priority
             job = gang.job if gang is not None else state.arrays[name].job if name in state.arrays else None
+            _check_whole(name, job)
             if job is not None and not is_unchanged and not self._is_administrator:
                 check_priority(state.tree, job.spec.queue, priority)
         if not is_unchanged:
@@ -278,6 +279,7 @@ class Service(ClusterService, HealthService, PolicyService, OutputService):
         name = self._live_id(text)
         with self._loop.view() as state:
             gang = state.gang_or_head(name)
+            _check_whole(name, gang.job if gang else None)
             # Of an array, the core picks the elements that can change.
             is_suspended = gang and (bool(gang.suspends) or gang.state in SUSPENDED)
             may_change = gang is None or gang.is_head or is_suspended is not suspended
@@ -532,3 +534,10 @@ def _user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def _check_whole(name: str, job: Job | None) -> None:
+    """Raise RequestError (is_element, 409) for one replica group: alone it would start before the others of its job."""
+    if job is not None and job.spec.replica_groups and name != (job.array or job.id):
+        message = f"{name} is a replica group, which waits and starts with the others of its job"
+        raise RequestError("is_element", message, f"name the job: {job.array or job.id}", 409)

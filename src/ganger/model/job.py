@@ -429,7 +429,10 @@ class JobSpec:
         return replace(first, layout=layout, more=tuple(more))
 
     def together(self, groups: int) -> Shape:
-        """Return the shape of so many replica groups that start together; each may need a domain of its own."""
+        """Return the shape of so many replica groups that start together; each may need a domain of its own.
+
+        They start on nodes of their own, so that one that is lost costs one group.
+        """
         shape = self.shape
         if groups == 1:
             return shape

@@ -566,6 +566,28 @@ def test_elements_of_an_array_start_and_are_found_by_the_next_controller(tmp_pat
     asyncio.run(play())
 
 
+def test_replica_groups_start_together_and_the_next_controller_starts_others_one_by_one(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+
+            def pods() -> list[str]:
+                return sorted(pod["metadata"]["name"] for pod in api.objects("pods"))
+
+            async with reconciling_controller(access, tmp_path) as system:
+                submit_one(api, "wide", replica_groups=NODES + 1)
+                await until(lambda: system.state_of("wide.default") == "pending")
+                submit_one(api, "fits", replica_groups=f"{NODES}..{NODES + 1}")
+                await until(lambda: len(pods()) == NODES)
+                assert pods() == ["fits-e0-1-0", "fits-e1-1-0"]
+            async with reconciling_controller(access, tmp_path) as system:
+                gangs = system.loop.copy().gangs
+                assert [gangs[name].shape.nodes for name in ("wide.default", "fits.default")] == [NODES + 1, 1]
+                assert system.state_of("fits.default[1]") == "starting"
+                assert len(pods()) == NODES
+
+    asyncio.run(play())
+
+
 def test_a_job_resumes_from_the_checkpoint_directory_of_the_object_it_names(tmp_path: Path) -> None:
     """An object of a deleted one's name has another uid, and with it another directory."""
 

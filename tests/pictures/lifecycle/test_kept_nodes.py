@@ -36,6 +36,14 @@ test_kept_nodes = scenarios(
                lose n1   -> ..x AA AA | A resizing, Y no_capacity
                gone A    -> ..x AA AA | A resizing, Y no_capacity""",
         ),
+        "the last node that it keeps is cordoned": (
+            "n1:AA n2:AA A,time=9h,save",
+            "",
+            """lose n1           -> ..x AA | A resizing
+               cordon n2; gone A -> ..x AA# | A resizing
+               return n1         -> .. AA# | A resizing
+               uncordon n2       -> AA AA""",
+        ),
         "it gives them up when a repair should be over": (
             THREE,
             "",

@@ -2,6 +2,18 @@
 
 from tests.pictures.play import scenarios
 
+test_equal_groups = scenarios(
+    {
+        "a group takes no nodes from another one of its job, however long that has run": (
+            "n1:.... n2:....",
+            "",
+            """C:1x4,groups=2..3 -> CCCC CCCC | C no_capacity
+               up C[0]; up C[1]; +10h -> CCCC CCCC | C no_capacity""",
+        ),
+    },
+    policy="las",
+)
+
 test_replica_groups = scenarios(
     {
         "all of them start, or none": (

@@ -109,6 +109,35 @@ def test_requests_for_elements_and_for_arrays_are_distinguished(world: Embedded)
         world.service.job(f"{array}[0]")
 
 
+def test_a_job_of_replica_groups_ends_as_the_one_that_succeeds_and_no_request_is_about_one_of_them(
+    world: Embedded,
+) -> None:
+    run = "test $REPLICA_GROUP_ID = 0 || exit 7; while [ ! -e go ]; do sleep 0.02; done"
+    job = world.submit(run, replica_groups=2, retry={"max": 0})
+    world.ended(f"{job}[1]")
+    (world.work / "go").touch()
+    row = world.ended(job).row
+    assert (row.state, row.exit_code, row.elements) == ("succeeded", 0, {"failed": 1, "succeeded": 1})
+    group = f"{job}[0]"
+    live = world.submit(replica_groups=2)
+    for request, code in (
+        (lambda: world.service.retry(group), "is_element"),
+        (lambda: world.service.clone(group, {}, {}), "is_element"),
+        (lambda: world.submit(["true"], after=[{"job": group}]), "is_element"),
+        (lambda: world.service.suspend(f"{live}[1]", suspended=True), "is_element"),
+        (lambda: world.service.set_priority(f"{live}[1]", 7), "is_element"),
+        (lambda: world.service.scale(f"{live}[1]", "3"), "not_elastic"),
+    ):
+        with pytest.raises(RequestError) as refused:
+            request()
+        assert refused.value.code == code
+    again = world.service.retry(job)[0]
+    assert (again.spec.replica_groups, again.spec.array) == (2, Array(indices=(0, 1))), "all of them"
+    for name in (live, again.row.id):
+        world.service.stop(name)
+        world.ended(name)
+
+
 def test_elements_have_checkpoints_and_files_of_their_own_and_share_secrets(world: Embedded) -> None:
     run = python("import os, sys; print(os.environ['GANGER_CHECKPOINT_DIR'], len(os.environ['SECRET_OF_MINE']))")
     world.service.secrets.set("SECRET_OF_MINE", "hushhush")

@@ -260,8 +260,8 @@ def _open_nonblocking(path: str, flags: int) -> int:
 def write_private(path: Path, text: str) -> None:
     """Write a private file atomically. It is synced, because some disks report only then that they are full."""
     draft = path.with_name(f".{path.name}.draft")
-    draft.touch(_PRIVATE_FILE)
-    with draft.open("w") as file:
+    draft.unlink(missing_ok=True)  # a rank, which runs as the same user, could have put a pipe there
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _PRIVATE_FILE), "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -5,11 +5,14 @@ whose heartbeats it counts, and a shell starts it again where it ends, so that n
 run take it for away meanwhile, and go on. In an environment without torchft there is none.
 """
 
+import errno
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -23,8 +26,19 @@ ADDRESS: Final = "127.0.0.1"
 MARK: Final = b"GANGER_LIGHTHOUSE_OF="
 """The variable of its processes: the directory of the job."""
 _RECORD: Final = "lighthouse.json"
-# A program that is not there, or is none, ends the loop.
-_AGAIN: Final = 'while :; do "$@"; case $? in 126|127) exit 1;; esac; sleep 1; done'
+# It pauses for longer each time, as long as the program does not run for a minute. A program that is not there, or is
+# none, ends the loop. The job's PATH may be anything.
+_AGAIN: Final = """
+pause=1
+while :; do
+  began=$(/bin/date +%s)
+  "$@"
+  case $? in 126|127) exit 1;; esac
+  [ $(($(/bin/date +%s) - began)) -lt 60 ] || pause=1
+  /bin/sleep $pause
+  pause=$((pause < 60 ? 2 * pause : 60))
+done
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -34,29 +48,34 @@ class Lighthouses:
 
     def __init__(self, files: JobFiles) -> None:
         self._files = files
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[Path, subprocess.Popen[bytes]] = {}
+        """By job, the shell that this server has started."""
 
-    def url(self, gang: str, command: tuple[str, ...], environment: Mapping[str, str], directory: str) -> str:
+    def url(self, gang: str, command: tuple[str, ...], environment: Mapping[str, str], directory: str) -> str | None:
         """Return the address of the lighthouse of a gang's job, which is started with this command if it does not run.
 
-        OSError if that is impossible.
+        None if there is no such program. OSError if it cannot be started.
         """
         job = self._files.array(gang)
         pid, port = _recorded(job)
         if pid is None:
-            port = port or _free_port()
-            self._start(job, (*command, "--bind", f"{ADDRESS}:{port}"), environment, directory, port)
+            named = Path(directory, command[0]) if "/" in command[0] else command[0]
+            program = shutil.which(named, path=environment.get("PATH"))
+            if program is None:
+                return None
+            port = port if port and _is_free(port) else _free_port()
+            self._start(job, (program, *command[1:], "--bind", f"{ADDRESS}:{port}"), environment, directory, port)
         return f"http://{ADDRESS}:{port}"
 
     def end(self, gang: str) -> None:
         """End the lighthouse of a gang's job, if it has one."""
-        pid, _ = _recorded(self._files.array(gang))
+        job = self._files.array(gang)
+        pid, _ = _recorded(job)
         if pid is not None:
             _log.debug("ends the lighthouse of %s", gang)
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            if (child := self._children.pop(pid, None)) is not None:
-                child.wait()
+        self._end_child(job)
 
     def end_all_but(self, gangs: Iterable[str]) -> None:
         """End those of other jobs than these gangs', which ended while no server ran."""
@@ -72,8 +91,10 @@ class Lighthouses:
         _log.debug("starts a lighthouse at port %d: %s", port, command)
         # Of all that it logs, a line for each step, only errors are of use.
         variables = {**environment, "RUST_LOG": "error", MARK.decode()[:-1]: str(job)}
+        self._end_child(job)
         job.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (job / "lighthouse.log").open("ab") as log:
+        log = _open_log(job / "lighthouse.log")
+        try:
             child = subprocess.Popen(
                 ["/bin/sh", "-c", _AGAIN, "lighthouse", *command],
                 cwd=directory,
@@ -83,8 +104,30 @@ class Lighthouses:
                 stderr=log,
                 start_new_session=True,
             )
-        self._children[child.pid] = child
-        write_private(job / _RECORD, json.dumps({"pid": child.pid, "port": port}))
+        finally:
+            os.close(log)
+        self._children[job] = child
+        try:
+            write_private(job / _RECORD, json.dumps({"pid": child.pid, "port": port}))
+        except OSError:
+            self._end_child(job)  # the next server would not find it
+            raise
+
+    def _end_child(self, job: Path) -> None:
+        """End the shell that this server has started for a job, with its program, and reap it."""
+        if (child := self._children.pop(job, None)) is not None:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _open_log(path: Path) -> int:
+    """Open a log for appending. OSError if it is no file: ranks, which run as the same user, could put a pipe there."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(log).st_mode):
+        os.close(log)
+        raise FileExistsError(errno.EEXIST, "it is no file", str(path))
+    return log
 
 
 def _recorded(job: Path) -> tuple[int | None, int]:
@@ -97,6 +140,16 @@ def _recorded(job: Path) -> tuple[int | None, int]:
             return (pid if machine_processes.is_marked(pid, MARK, job) else None), port
         case _:
             return None, 0
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((ADDRESS, port))
+        except OSError:
+            return False
+    return True
 
 
 def _free_port() -> int:

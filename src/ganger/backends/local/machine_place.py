@@ -145,7 +145,10 @@ class MachinePlace:
         return tuple(replace(plan, pauses=generation.pauses) for plan in plans if plan.node in nodes)
 
     def _with_lighthouse(self, plans: tuple[LaunchPlan, ...], job: Job) -> tuple[LaunchPlan, ...]:
-        """Return the plans of a replica group with the address of its job's lighthouse, which runs from then on."""
+        """Return the plans of a replica group with the address of its job's lighthouse, which runs from then on.
+
+        Without the program there is none: the groups are of another framework.
+        """
         first = plans[0]
         if not first.lighthouse:
             return plans
@@ -154,7 +157,7 @@ class MachinePlace:
         except OSError as error:
             detail = f"cannot start the lighthouse of the replica groups: {error.strerror}"
             raise CannotStartError(Cause.START_FAILED, first.node, detail) from None
-        added = {"TORCHFT_LIGHTHOUSE": url}
+        added = {} if url is None else {"TORCHFT_LIGHTHOUSE": url}
         return tuple(replace(plan, environment=plan.environment | added, lighthouse=()) for plan in plans)
 
     def _launch(self, generation: Generation, task: Task) -> None:

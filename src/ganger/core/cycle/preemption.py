@@ -352,5 +352,7 @@ def _later_gangs(cycle: Cycle, gang: Gang, staying: list[Gang]) -> list[Gang]:
 
     own_key = key(gang)
     eligible = (other for other in staying if other.job.spec.preemptible and not other.attempt.lent)
+    if gang.job.spec.replica_groups:  # what one group gains another one of the same training loses
+        eligible = (other for other in eligible if other.array != gang.array)
     later = (other for other in eligible if key(other) > own_key)
     return sorted(later, key=key, reverse=True)

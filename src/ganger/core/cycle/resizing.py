@@ -247,7 +247,7 @@ def place_near(
 def _outsides(state: State, shape: Shape, taken: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield the nodes outside of each domain around a gang, the smallest first; none if any domain will do."""
     topology, layout = state.nodes.topology, shape.layout
-    indices = np.array([state.nodes.index[node] for node in taken])
+    indices = np.array([state.nodes.index[node] for node in taken], dtype=np.intp)
     lowest = topology.depth(layout.level) if layout.required else 1
     for depth in range(len(topology.levels), lowest - 1, -1):
         domains = topology.domain[depth - 1]

@@ -433,8 +433,8 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
         lately = (preemption for preemption in state.history.preemptions if preemption[1] > at_ms - HOUR_MS)
         state.history.preemptions = (*lately, (gang.queue, at_ms))
         owner = state.gangs.get(stop.preemptor)
-        if owner is not None and stop.rule is PreemptionRule.GUARANTEE and owner.attempt.owner_since_ms is None:
-            owner.attempt.owner_since_ms = at_ms
+        if owner is not None and stop.rule is PreemptionRule.GUARANTEE and owner.retries.owner_since_ms is None:
+            owner.retries = replace(owner.retries, owner_since_ms=at_ms)
             return (owner, *_react(state, gang, stop, at_ms))
     return _react(state, gang, stop, at_ms)
 

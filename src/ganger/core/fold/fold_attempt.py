@@ -221,7 +221,7 @@ def end_attempt(state: State, gang: Gang, at_ms: int) -> Touched:
     attempt = gang.attempt
     state.end_allocation(gang, at_ms)
     attempt.lent, attempt.recalled_by = (), ""
-    gang.retries = gang.retries.keeping_nothing()
+    gang.retries = replace(gang.retries.keeping_nothing(), owner_since_ms=None)
     gang.shape = gang.job.spec.shape if gang.has_other_size else gang.shape
     was_active = gang.state in ACTIVE
     gang.step(GangStep.FINISHED if gang.has_finished else GangStep.CLEARED, at_ms)
@@ -230,7 +230,7 @@ def end_attempt(state: State, gang: Gang, at_ms: int) -> Touched:
         gang.account.lose(at_ms, is_observed=gang.is_observed)
     if gang.ended:
         return state.drop(gang, at_ms)
-    attempt.start = attempt.owner_since_ms = None
+    attempt.start = None
     if gang.state is GangState.PENDING:
         state.enqueue(gang)
         if gang.suspends:

@@ -25,7 +25,6 @@ from ganger.core.queues.quota_figures import RESOURCES
 from ganger.core.queues.share_bounds import ZERO_VECTOR
 from ganger.core.state.allocations.quota_charges import Beyond, Reclaimable
 from ganger.core.state.gang import Gang
-from ganger.core.state.gang_attempts import Attempt
 from ganger.core.state.state import State
 from ganger.model.decision import PreemptionRule
 from ganger.model.policy import ALL, FAIR_SHARE, NONE, QUEUE, Preemption
@@ -315,7 +314,7 @@ class Legality:
         below = tree.subtree(index)
         members = sorted(
             (gang for queue in below for gang in self._holding(queue)),
-            key=lambda gang: (gang.id in self._starting, _entitled_ms(gang.attempt), gang.number),
+            key=lambda gang: (gang.id in self._starting, _entitled_ms(gang), gang.number),
         )
         used, within = [0] * len(guaranteed), dict[str, None]()
         for gang in members:
@@ -329,9 +328,9 @@ class Legality:
         return within
 
 
-def _entitled_ms(attempt: Attempt) -> int:
-    """Return from when an attempt has a right to what its queue is guaranteed."""
-    return attempt.began_ms if attempt.owner_since_ms is None else attempt.owner_since_ms
+def _entitled_ms(gang: Gang) -> int:
+    """Return from when a gang that runs has a right to what its queue is guaranteed."""
+    return gang.attempt.began_ms if gang.retries.owner_since_ms is None else gang.retries.owner_since_ms
 
 
 def _add(one: Vector, other: Vector) -> Vector:

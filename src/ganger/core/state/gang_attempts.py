@@ -44,7 +44,6 @@ class Attempt:
     vacates: node of it that is to be vacated, empty for none.
     leave_by_ms: when that node is taken away, or when a user wanted it to end at once; None without such a time.
     preempted_ms: when it, or the newest of those before it that was, was preempted.
-    owner_since_ms: since when others were stopped for it that held what its queue is guaranteed, before it could start.
     lent: nodes of it that are spares of other gangs, which hold them.
     lost_spares: nodes that were its spares and are out of service, until that is recorded.
     recalled_by: the gang that does not lend it such a node any more; empty while all do.
@@ -67,7 +66,6 @@ class Attempt:
     vacates: str = ""
     leave_by_ms: int | None = None
     preempted_ms: int | None = None
-    owner_since_ms: int | None = None
     lent: tuple[str, ...] = ()
     lost_spares: tuple[str, ...] = ()
     recalled_by: str = ""
@@ -113,7 +111,6 @@ class Attempt:
             left=start.nodes,
             stepped_before=self.stepped_before or self.stepped,
             preempted_ms=self.preempted_ms,
-            owner_since_ms=self.owner_since_ms,
             lent=start.nodes if start.lenders else (),
         )
 
@@ -258,6 +255,8 @@ class Retries:
     excluded: nodes it must not use, each with the index of the retry rule that excluded it.
     given_up: why no other attempt followed the newest failure, a `GivenUp`; empty if one did.
     kept_until_ms: until when the gang keeps a target that is too small because a node was lost; None: it is whole.
+    owner_since_ms: since when others were stopped for it that held what its queue is guaranteed, while it waited for
+        the start that it has now.
     """
 
     used: int = 0
@@ -269,6 +268,7 @@ class Retries:
     excluded: tuple[tuple[str, int], ...] = ()
     given_up: str = ""
     kept_until_ms: int | None = None
+    owner_since_ms: int | None = None
 
     def keeping_nothing(self) -> "Retries":
         """Return them when what the gang kept is enough, or is given up."""

@@ -104,6 +104,8 @@ class ArrayJob:
             self.started_ms = gang.first_started_ms
         if gang.ended and gang.exit_code is not None:
             self.exit_code = max(gang.exit_code, self.exit_code or 0)
+        if self.job.spec.replica_groups and GangState.SUCCEEDED in self.counts:
+            self.exit_code = 0
 
 
 class LiveArrays(dict[str, ArrayJob]):

@@ -255,6 +255,9 @@ def scaled_nodes(gang: Gang | None, wanted: str) -> int:
 
     Raise RequestError (is_array, not_elastic, bad_scale; 409). None or a head stands for elements without a gang.
     """
+    if gang is not None and gang.job.spec.replica_groups:
+        message = "a replica group has one size, and the number of groups is set at submission"
+        raise RequestError("not_elastic", message, "clone the job with other --replica-groups", 409)
     if gang is None or gang.is_head:
         message = "elements of an array are scaled one by one, once they have started"
         raise RequestError("is_array", message, "ganger scale 'JOB[0]' 4", 409)

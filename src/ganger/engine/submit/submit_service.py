@@ -209,6 +209,12 @@ class SubmitService:
         """Return the spec with ids in `after`: of jobs of the file, else of the newest job of that name."""
         resolved = tuple(replace(after, job=self._resolve("after", after.job, file_jobs)) for after in spec.after)
         of_file = {job.id for job in file_jobs.values()}
+        for after in resolved:
+            element = split_element_id(after.job)
+            stored = self._log.job(element[0]) if element else None
+            if element and stored is not None and stored[3].spec.replica_groups:
+                message = f"after: {after.job} is a replica group, which starts and ends with the others of its job"
+                raise RequestError("is_element", message, f"name the job: {element[0]}", 409)
         self._pending_dependencies(after for after in resolved if after.job not in of_file)
         return replace(spec, after=resolved)
 
