@@ -1,5 +1,7 @@
 """Generations that cannot start: reported in one sentence and cleared on every node, without an exception."""
 
+import errno
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -80,12 +82,15 @@ def test_task_directory_that_cannot_be_created(serve: Serve, tmp_path: Path) -> 
     assert server.launchers() == {}, "no node starts when one cannot"
 
 
-def test_full_disk(serve: Serve, tmp_path: Path) -> None:
+def test_full_disk(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     server = serve(nodes=1).open()
     job = make_job(tmp_path, "true")
     task = server.files.task(job.id, "n1")
     task.make()
-    (task.path / ".plan-1.json.draft").symlink_to("/dev/full")
+    monkeypatch.setattr("ganger.backends.local.job_files.os.fsync", fail)  # some disks say only then that they are full
     server.backend.start(make_start(job, nodes=1), job)
     failed = failure(server, job, ("n1",))
     assert failed.cause == Cause.START_FAILED
