@@ -176,3 +176,19 @@ def test_each_is_moved_earlier_in_its_turn_however_many_there_are() -> None:
     for _ in range(2):  # the first withdraws P's reservation
         film.run_cycles()
     assert film.state.reservations["N"].start_ms == film.now_ms + HOUR_MS
+
+
+test_overdue = scenarios(
+    {
+        "of two that were due while no server ran, the first starts, and none waits for the other": (
+            "s1/r2/n0:.... s1/r1/n1:.... s1/r2/n2:....",
+            "a=8,borrow=0 b=4,in=a",
+            """A:2x4,q=b,time=10m                  -> .... AAAA AAAA
+               J:2x4,q=b,time=10m,max=1            -> .... AAAA AAAA | J over_quota
+               K:2x4,q=a,prio=-5,in=rack,must; +1h -> .... AAAA AAAA | A stopping, J over_quota, K over_quota
+               gone A; +70m                        -> .... JJJJ JJJJ | K over_quota, A stopped
+               done J                              -> .... KKKK KKKK | J succeeded""",
+        ),
+    },
+    policy="dynamic",
+)

@@ -367,8 +367,10 @@ class CycleReservations:
     def _replace(self, old_start: ReservedStart, reservation: Reservation) -> None:
         start_ms, gang = old_start.start_ms or 0, reservation.gang
         is_soon = start_ms <= self.now_ms and reservation.start_ms <= self.now_ms + LATE_MARGIN_MS
-        if reservation.cause is ReservationCause.OVERRUN and is_soon:
-            # Overdue: it starts as soon as the gangs in its way are gone, so its nodes are kept for it from now on.
+        is_overdue = reservation.cause is ReservationCause.OVERRUN and is_soon
+        if is_overdue and place_request(self.state, start_request(gang)) is None:
+            # It starts as soon as the gangs in its way are gone, so its nodes are kept for it from now on. Not for one
+            # with only other reservations in its way: each would wait for the start of the other one, for ever.
             stays = tuple(replace(stay, begin_ms=start_ms) for stay in reservation.stays)
             reservation = replace(reservation, start_ms=start_ms, stays=stays)
         if reservation.start_ms < start_ms:
