@@ -74,6 +74,13 @@ test_replica_groups = scenarios(
                up C[0]; up C[1]; lose n2 -> CCCC ....x | C no_capacity, C[1] no_capacity
                done C[0]      -> .... ....x | C[0] succeeded, C[1] stopped, C succeeded""",
         ),
+        "one of the first start that is slower than the one that has finished runs on": (
+            "n1:.... n2:.... n3:AAAA",
+            "",
+            """C:1x4,groups=2..3 -> CCCC CCCC AAAA | C no_capacity
+               up C[0]; +1s; done A -> CCCC CCCC CCCC | A succeeded
+               done C[0]      -> .... CCCC CCCC | C[2] stopping, C[0] succeeded""",
+        ),
         "one that failed for good does not fail the job": (
             "n1:.... n2:....",
             "",

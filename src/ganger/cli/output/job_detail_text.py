@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ganger.cli.output.messages import SUSPENDED, Progress, cost_lines, counted_processes, idle_text, ledger_line, size
+from ganger.cli.output.messages import (
+    SUSPENDED,
+    Progress,
+    cost_lines,
+    counted_processes,
+    element_noun,
+    idle_text,
+    ledger_line,
+    size,
+)
 from ganger.cli.output.metric_text import metric_lines
 from ganger.cli.output.plural import count
 from ganger.cli.output.print_output import Column, colour_state, fitted_lines, format_time, shell_quote
@@ -47,7 +56,7 @@ def _times(job: Record) -> Iterator[str]:
         yield f"  attempts are not available: {missing['detail'].splitlines()[0]}: {missing['next']}"
         return
     yield ""
-    scope = " of all elements" if job["row"]["elements"] else ""
+    scope = f" of all {element_noun(job['spec'])}s" if job["row"]["elements"] else ""
     yield f"  time{scope}: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in total"
     for line in cost_lines(job["ledger"]):
         yield f"    {line}"

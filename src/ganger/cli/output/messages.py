@@ -113,10 +113,14 @@ def _with_resources(label: str, request: Record) -> str:
     return ", ".join(parts)
 
 
+def element_noun(spec: Record) -> str:
+    """Return what one of the gangs of an array is called."""
+    return "replica group" if spec["replica_groups"] else "element"
+
+
 def plan_lines(name: str, spec: Record, start: str, resumes: str = "") -> list[str]:
     """Return the plan: what is requested, when it starts, and from which checkpoint of another job."""
-    element = "replica group" if spec["replica_groups"] else "element"
-    times = f"{count(len(spec['array']['indices']), element)} of " if spec["array"] else ""
+    times = f"{count(len(spec['array']['indices']), element_noun(spec))} of " if spec["array"] else ""
     limit_ms = spec["limits"]["time_ms"]
     limit = f", at most {format_duration(limit_ms)}" if limit_ms else ""
     request = f"{times}{size(spec)}  {counted_processes(spec)}, {spec['framework']}{limit}"
@@ -197,8 +201,10 @@ def start_text(job: Record) -> str:
     waits = waiting_message(reason, row["submitted_ms"]) if reason else "in the next scheduling cycle"
     elements = row["elements"] or {}
     if started := sum(elements.values()) - elements.get("pending", 0):
-        progress = f"now, {started} of {count(sum(elements.values()), 'element')}"
-        return f"{progress}; {waits}" if "pending" in elements else progress
+        progress = f"now, {started} of {count(sum(elements.values()), element_noun(job['spec']))}"
+        if "pending" in elements:
+            return f"{progress}; {waits if reason else 'the others as they fit'}"
+        return progress
     return waits
 
 
@@ -287,10 +293,11 @@ def summary_lines(job: Record) -> list[str]:
     }
     if row["elements"]:
         following["failed"] = f"ganger ls {name} --state failed"
+    scope = f"all {element_noun(job['spec'])}s: " if row["elements"] else ""
     lasted = format_duration(row["ended_ms"] - row["submitted_ms"])
     return [
         f"{mark} {row['id']} {row['state']} after {lasted}{attempts_text}{reason}",
-        f"  {'all elements: ' if row['elements'] else ''}{ledger_line(ledger)}",
+        f"  {scope}{ledger_line(ledger)}",
         f"  next: {following[row['state']]}",
     ]
 

@@ -10,8 +10,8 @@ from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, split_element_id
 
-IDLE: Final = (*RESTING, GangState.STARTING, GangState.RESIZING, GangState.REQUEUEING, GangState.SUSPENDING)
-"""States of a replica group that takes no part in the training."""
+IDLE: Final = (*RESTING, GangState.RESIZING, GangState.REQUEUEING, GangState.SUSPENDING)
+"""States of a replica group that takes no part in the training; nor does one that starts when others have trained."""
 
 
 def begin(state: State, head: Gang) -> ArrayJob:
@@ -94,14 +94,21 @@ def _resize_head(state: State, array: ArrayJob) -> None:
 def _end_idle_groups(state: State, array: ArrayJob, touched: Mapping[str, Gang]) -> list[Gang]:
     """Have replica groups that do not run end when one has succeeded: they would train on alone, for nothing.
 
-    All are looked at when a group succeeds, later those that the event has changed.
+    All are looked at when a group succeeds, later those that the event has changed. A group that still starts is idle
+    if it began once another one was up; those of the first start may all be as quick as the one that has succeeded.
     """
     if not array.counts.get(GangState.SUCCEEDED):
         return []
     own = [gang for gang in touched.values() if gang.array == array.id]
     if any(gang.state is GangState.SUCCEEDED for gang in own):
         own = [gang for gang in state.gangs.values() if gang.array == array.id]
-    idle = [gang for gang in own if gang.state in IDLE and not gang.end_cause]
+    first_up_ms = array.started_ms or 0
+    idle = [
+        gang
+        for gang in own
+        if not gang.end_cause
+        and (gang.state in IDLE or (gang.state is GangState.STARTING and gang.attempt.began_ms > first_up_ms))
+    ]
     for gang in idle:
         gang.end_cause = Cause.DONE
     return idle
