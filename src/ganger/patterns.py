@@ -11,7 +11,10 @@ import re2
 
 MAX_BYTES: Final = 8 << 20
 """Memory limit of a compiled pattern; a larger one is refused."""
-_NOT_REGULAR: Final = ("invalid perl operator", "invalid escape sequence")
+_NOT_REGULAR: Final = ("invalid perl operator", "invalid escape sequence", "Backreferences not supported")
+
+# What RE2 cannot match is an error: it is not given to Python's engine instead.
+re2.set_fallback_notification(re2.FALLBACK_EXCEPTION)
 
 
 class PatternError(ValueError):
@@ -23,19 +26,22 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         """Compile the pattern. Raise PatternError when it is invalid."""
-        options = re2.Options()
-        options.log_errors = False  # RE2 writes to stderr otherwise
-        options.max_mem = MAX_BYTES
+        if (len(text) - len(text.rstrip("\\"))) % 2:
+            raise PatternError("trailing \\ at the end of the pattern")
         try:
-            self._search = re2.compile(text, options).search
+            # ASCII: \w, \d and \s are those of RE2, also in Python's binding.
+            self._contains = re2.compile(text, re2.ASCII, max_mem=MAX_BYTES).contains
         except UnicodeError:
             raise PatternError("the pattern is not valid UTF-8") from None
         except re2.error as error:
-            raise PatternError(_reason(error)) from None
+            raise PatternError(_reason(str(error))) from None
 
     def matches(self, text: str | bytes) -> bool:
-        """Return whether the pattern matches anywhere in the text."""
-        return self._search(text) is not None
+        """Return whether the pattern matches anywhere in the text, of which bytes that are not UTF-8 match `.`."""
+        # The binding takes the bytes of a text for Latin-1, and does not take surrogates.
+        if isinstance(text, str):
+            text = text.encode(errors="replace")
+        return bool(self._contains(text.decode(errors="replace")))
 
 
 @lru_cache(maxsize=256)
@@ -44,9 +50,9 @@ def pattern(text: str) -> Pattern:
     return Pattern(text)
 
 
-def _reason(error: Exception) -> str:
-    message = error.args[0] if error.args else "it cannot be read"
-    reason = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
-    if reason.startswith(_NOT_REGULAR):
-        reason += " (the syntax is that of RE2: no look-around, no back-reference, \\z for \\Z)"
-    return reason
+def _reason(message: str) -> str:
+    if message.startswith(_NOT_REGULAR):
+        return (
+            f"{message} (the syntax is that of RE2: no look-around, no back-reference, \\x41 for \\101 and \\x{{41}})"
+        )
+    return message

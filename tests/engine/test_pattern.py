@@ -13,11 +13,17 @@ from ganger.patterns import PatternError, pattern
         ("^Xid", "NVRM: Xid 48", False),
         (r"Xid \d+$", "NVRM: Xid 48", True),
         ("café", "le café", True),
+        (r"caf\w", "le café", False),
     ],
 )
 def test_matches_anywhere_in_a_line(text: str, line: str, is_match: bool) -> None:
     assert pattern(text).matches(line) is is_match
     assert pattern(text).matches(line.encode()) is is_match
+
+
+def test_lines_that_are_not_utf_8() -> None:
+    assert pattern("^a.b$").matches(b"a\xffb")
+    assert pattern("^a.b$").matches("a\udcffb")
 
 
 @pytest.mark.parametrize("text", ["(a+)+$", "(a|a)*b", "(a*)*b", "(.*a){20}b", "(?:a?){30}a{30}b"])
@@ -32,6 +38,7 @@ def test_matching_a_long_line_is_fast(text: str) -> None:
         ("(", "missing"),
         ("(?=x)", "no look-around"),
         (r"(a)\1", "no back-reference"),
+        ("a\\", "trailing"),
         ("a{2000}", "repetition"),
         ("((a{100}){100}){100}", "repetition|too large"),
         ("\ud800", "UTF-8"),

@@ -6,6 +6,7 @@ connection, a silent stream.
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,16 +28,17 @@ def run(test: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def serving(answer: Answer, folder: Path, user: dict[str, Any] | None = None) -> AsyncIterator[Credentials]:
+async def serving(
+    answer: Answer, folder: Path, user: dict[str, Any] | None = None, tls: ssl.SSLContext | None = None, **cluster: Any
+) -> AsyncIterator[Credentials]:
     """Yield credentials for a server with that handler."""
     runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
+    url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        yield Credentials.from_kubeconfig(
-            [kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}", user or {})]
-        )
+        yield Credentials.from_kubeconfig([kubeconfig(folder, url, user or {}, **cluster)])
     finally:
         await runner.cleanup()
 

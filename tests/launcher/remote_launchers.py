@@ -1,8 +1,6 @@
 """Launchers that share no disk with their server, as in pods: real processes, TCP and TLS on loopback."""
 
 import asyncio
-import datetime
-import ipaddress
 import os
 import signal
 import ssl
@@ -14,10 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+import trustme
 
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.dispatcher import Dispatcher
@@ -37,53 +32,16 @@ class Authority:
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
         self.ca = directory / "ca.pem"
-        self._directory = directory
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
-        usage = x509.KeyUsage(
-            digital_signature=False,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            key_cert_sign=True,
-            crl_sign=True,
-            encipher_only=False,
-            decipher_only=False,
-        )
-        own = self._certificate(self._key.public_key(), self._name).add_extension(usage, critical=True)
-        own = own.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        self.ca.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        self._directory, self._authority = directory, trustme.CA()
+        self._authority.cert_pem.write_to_path(self.ca)
 
     def context(self, host: str = HOST) -> ssl.SSLContext:
         """Return the TLS context of a server reached at `host`."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
-        signed = self._certificate(key.public_key(), x509.Name([])).add_extension(names, critical=True)
-        signed = signed.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        signed = signed.add_extension(issuer, critical=False)
-        certificate, private = self._directory / f"{host}.pem", self._directory / f"{host}.key"
-        certificate.write_bytes(signed.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-        private.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return server_context(certificate, private)
-
-    def _certificate(self, key: ec.EllipticCurvePublicKey, subject: x509.Name) -> x509.CertificateBuilder:
-        today = datetime.datetime.now(datetime.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(today - datetime.timedelta(days=1))
-            .not_valid_after(today + datetime.timedelta(days=1))
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-        )
+        issued = self._authority.issue_cert(host)
+        certificate, key = self._directory / f"{host}.pem", self._directory / f"{host}.key"
+        issued.cert_chain_pems[0].write_to_path(certificate)
+        issued.private_key_pem.write_to_path(key)
+        return server_context(certificate, key)
 
 
 class Controller:

@@ -57,10 +57,10 @@ class Cluster:
         command = [binaries.program("kubectl"), f"--kubeconfig={user or self.kubeconfig}", *args]
         return subprocess.run(command, input=input, capture_output=True, text=True, check=True).stdout
 
-    def kubeconfig_of(self, user: str, *groups: str) -> Path:
+    def kubeconfig_of(self, user: str) -> Path:
         """Write a kubeconfig of a user with only what RBAC grants."""
         path = self.shape.folder / f"{user}.kubeconfig"
-        return Authority(self.shape.pki).write_kubeconfig(path, self.shape.url, user, groups)
+        return Authority(self.shape.pki).write_kubeconfig(path, self.shape.url, user)
 
     def load_image(self, image: Path) -> None:
         """Load an image into every node."""

@@ -1,8 +1,7 @@
-"""Credentials for the API server, and the verification of its certificate.
+"""Credentials for the API server: from kubeconfig files, or of a pod's service account.
 
-lightkube reads kubeconfig files and builds the TLS context. Exec programs that kubeconfig files name are run here,
-because lightkube 1.0 neither runs those of the current API version (`client.authentication.k8s.io/v1`) nor renews their
-credentials before they expire. No repr and no error contains a credential.
+The fields of a kubeconfig file mean what they mean to kubectl; those that are not supported are refused. No repr and no
+error contains a credential.
 """
 
 import asyncio
@@ -10,17 +9,17 @@ import base64
 import json
 import os
 import ssl
+import tempfile
 import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
 
 import msgspec
-from lightkube.config.client_adapter import verify_cluster
-from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.config.models import Cluster, Context, User, UserExec
-from lightkube.core.exceptions import ConfigError
+from msgspec import Struct, field
+from multidict import CIMultiDict
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -29,13 +28,11 @@ TOKEN_FILE_MAX_AGE_S: Final = 60.0
 RENEW_BEFORE_EXPIRY_S: Final = 60.0
 """Time before its expiry at which a credential is renewed."""
 PROGRAM_TIMEOUT_S: Final = 60.0
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Folder in which the kubelet puts the token of a pod's service account, its namespace and the cluster's authority."""
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_PROXY_SCHEMES: Final = ("http", "https")
 _FOREVER: Final = float("inf")
-_UNSUPPORTED_SETTINGS: Final = {
-    "clusters": ("cluster", ("proxy-url", "tls-server-name")),
-    "users": ("user", ("as", "as-uid", "as-groups", "as-user-extra", "auth-provider")),
-}
-"""Settings of kubeconfig files that lightkube ignores silently, which would give another connection than was meant."""
 
 
 class CredentialsError(ValueError):
@@ -46,25 +43,112 @@ class NoKubeconfigError(CredentialsError):
     """No kubeconfig file exists."""
 
 
+# -- records of kubeconfig files (client-go's clientcmd/api/v1); paths in them are absolute once they were read --------
+
+
+class _Cluster(Struct, kw_only=True, rename="kebab", omit_defaults=True):
+    server: str
+    certificate_authority: str = ""
+    certificate_authority_data: bytes = b""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class _Variable(Struct):
+    name: str
+    value: str
+
+
+class _Program(Struct, kw_only=True, rename="camel"):
+    api_version: str
+    command: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    install_hint: str = ""
+    interactive_mode: str = "IfAvailable"
+    provide_cluster_info: bool = False
+
+
+class _User(Struct, kw_only=True, rename="kebab"):
+    token: str = ""
+    token_file: str = field(name="tokenFile", default="")
+    username: str = ""
+    password: str = ""
+    client_certificate: str = ""
+    client_certificate_data: bytes = b""
+    client_key: str = ""
+    client_key_data: bytes = b""
+    exec: _Program | None = None
+    auth_provider: Any = None
+    as_user: str = field(name="as", default="")
+    as_uid: str = ""
+    as_groups: list[str] = []
+    as_user_extra: dict[str, list[str]] = {}
+
+    def __repr__(self) -> str:
+        return "_User(...)"
+
+
+class _Context(Struct):
+    cluster: str
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(Struct):
+    name: str
+    cluster: _Cluster
+
+
+class _NamedContext(Struct):
+    name: str
+    context: _Context
+
+
+class _NamedUser(Struct):
+    name: str
+    user: _User | None
+
+
+class _Kubeconfig(Struct, rename="kebab"):
+    current_context: str | None = None
+    clusters: list[_NamedCluster] | None = None
+    contexts: list[_NamedContext] | None = None
+    users: list[_NamedUser] | None = None
+
+
+class _Access(NamedTuple):
+    cluster: _Cluster
+    user: _User
+    namespace: str = ""
+
+
+# -- the way to a server -----------------------------------------------------------------------------------------------
+
+
 class Credentials:
     """A way to one API server.
 
     Attributes:
         url: its address.
         ssl: the TLS context, None for plain HTTP.
-        namespace: the default namespace.
+        server_name: the name that its certificate has to have, None for that of the address.
+        proxy: the URL of the proxy on the way to it.
+        namespace: the default namespace, empty if none is named.
     """
 
-    def __init__(self, config: SingleConfig) -> None:
-        user = config.user or User()
-        self.url = config.cluster.server.rstrip("/")
-        self.namespace = config.namespace
-        self._user = user
-        self._folder = config.fname.parent if config.fname else None
-        self._headers: dict[str, str] = {}
+    def __init__(self, access: _Access) -> None:
+        cluster, user = access.cluster, access.user
+        self.url, self.namespace = cluster.server.rstrip("/"), access.namespace
+        self.proxy, self.server_name = cluster.proxy_url or None, cluster.tls_server_name or None
+        _check(access)
+        self._cluster, self._user = cluster, user
+        self._impersonation = _impersonation_headers(user)
+        self._headers: CIMultiDict[str] = CIMultiDict()
         self._valid_until_s = -_FOREVER
         self._renew_lock = asyncio.Lock()
-        self.ssl = _tls(config, user) if self.url.startswith("https:") else None
+        self.ssl = _tls(cluster, user) if self.url.startswith("https:") else None
 
     def __repr__(self) -> str:
         return f"Credentials({self.url!r}, namespace={self.namespace!r})"
@@ -75,47 +159,51 @@ class Credentials:
 
         Raises CredentialsError.
         """
+        paths = ":".join(map(str, files))
+        existing = [path.expanduser() for path in files if path.expanduser().exists()]
+        if not existing:
+            named = " or ".join(map(str, files)) or "an empty KUBECONFIG"
+            raise NoKubeconfigError(f"there is no kubeconfig file: none is at {named}")
         try:
-            existing = [path for path in files if path.expanduser().exists()]
-            if not existing:
-                paths = " or ".join(map(str, files)) or "an empty KUBECONFIG"
-                raise NoKubeconfigError(f"there is no kubeconfig file: none is at {paths}")
-            return cls(_select_context([_read(path) for path in existing], files, context))
-        except (ConfigError, msgspec.ValidationError, ssl.SSLError, ValueError) as error:
+            return cls(_select([_read(path) for path in existing], context))
+        except OSError as error:
+            # ssl.SSLError is one too, and names no file.
+            detail = f"cannot read {error.filename}: {error.strerror}" if error.filename else str(error)
+            raise CredentialsError(f"{paths}: {detail}") from error
+        except ValueError as error:
             if isinstance(error, CredentialsError):
                 raise
-            raise CredentialsError(f"{':'.join(map(str, files))}: {error}") from error
-        except OSError as error:
-            file = error.filename or "a file that it names"
-            raise CredentialsError(f"{':'.join(map(str, files))}: cannot read {file}: {error.strerror}") from error
+            raise CredentialsError(f"{paths}: {error}") from error
 
     @classmethod
-    def in_cluster(cls, service_account: Path = Path(SERVICE_ACCOUNT)) -> "Credentials":
+    def in_cluster(cls, service_account: Path = SERVICE_ACCOUNT) -> "Credentials":
         """Return the credentials of a pod's service account, whose token is rotated. Raises CredentialsError."""
+        token, authority = service_account / "token", service_account / "ca.crt"
         try:
-            config = KubeConfig.from_service_account(service_account).get()
-        except (ConfigError, KeyError) as error:
+            host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+            namespace = (service_account / "namespace").read_text().strip()
+            server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+            cluster = _Cluster(server=server, certificate_authority=str(authority))
+            return cls(_Access(cluster, _User(token_file=str(token)), namespace))
+        except (KeyError, OSError) as error:
             raise CredentialsError(
                 f"this process has no service account of a cluster ({error}); outside a pod, name a kubeconfig file"
             ) from error
-        assert config is not None  # noqa: S101  # it has the one context that was just made
-        return cls(config)
 
     @classmethod
     def anonymous(cls, url: str, certificate: str) -> "Credentials":
         """Return no credentials for a server with that certificate (PEM). Raises CredentialsError."""
         try:
-            cluster = Cluster(server=url, certificate_auth_data=base64.b64encode(certificate.encode()).decode())
-            return cls(SingleConfig("", Context(cluster=""), cluster))
-        except (ConfigError, ssl.SSLError, ValueError) as error:
+            return cls(_Access(_Cluster(server=url, certificate_authority_data=certificate.encode()), _User()))
+        except ValueError as error:
             raise CredentialsError(f"the certificate of {url} cannot be read: {error}") from None
 
     @property
     def is_renewed_externally(self) -> bool:
         """True if another process renews the credential in its file: an expired one may be valid in a moment."""
-        return self._user.token_file is not None
+        return bool(self._user.token_file)
 
-    async def headers(self) -> dict[str, str]:
+    async def headers(self) -> CIMultiDict[str]:
         """Return the headers of a request sent now. Raises CredentialsError when a program gives no credential."""
         if asyncio.get_running_loop().time() >= self._valid_until_s:
             async with self._renew_lock:
@@ -123,9 +211,9 @@ class Credentials:
                     await self._renew()
         return self._headers
 
-    def invalidate(self, headers: dict[str, str]) -> bool:
+    def invalidate(self, headers: CIMultiDict[str]) -> bool:
         """Drop headers that the server rejects. Return whether `headers()` may give others."""
-        if self._user.exec is None and self._user.token_file is None:
+        if self._user.exec is None and not self._user.token_file:
             return False
         if headers is self._headers:
             self._valid_until_s = -_FOREVER
@@ -133,92 +221,148 @@ class Credentials:
 
     async def _renew(self) -> None:
         user, now_s = self._user, asyncio.get_running_loop().time()
-        valid_for_s = _FOREVER
-        if user.token_file is not None:
+        token, valid_for_s = user.token, _FOREVER
+        if user.token_file:
             try:
-                token: str | None = self._path(user.token_file).read_text().strip()
+                token = _content(user.token_file).decode(errors="replace").strip()
             except OSError as error:
                 raise CredentialsError(f"cannot read the token file {user.token_file}: {error.strerror}") from error
             valid_for_s = TOKEN_FILE_MAX_AGE_S
-        elif user.token is not None:
-            token = user.token
-        elif user.exec is not None:
-            token, valid_for_s = await _run_for_token(user.exec, self._folder)
-        else:
-            token = None
-        self._headers = _basic(user) if token is None else {"Authorization": f"Bearer {token}"}
+        elif user.exec is not None and not token:
+            token, valid_for_s = await _run_for_token(user.exec, self._cluster)
+        if token and not (token.isascii() and token.isprintable()):
+            raise CredentialsError("the token is not one line of ASCII text: check where it comes from")
+        self._headers = self._impersonation.copy()
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        elif user.username and user.password:
+            pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {pair}"
         self._valid_until_s = now_s + valid_for_s
 
-    def _path(self, name: str) -> Path:
-        return self._folder / name if self._folder else Path(name)
+
+def _check(access: _Access) -> None:
+    """Raise ValueError for settings that contradict each other, or that are not supported."""
+    cluster, user = access.cluster, access.user
+    url = urlsplit(cluster.server)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError(f"the server {cluster.server!r} is not an http or https URL")
+    if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
+        raise ValueError("insecure-skip-tls-verify is set beside a certificate authority: leave one of them out")
+    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in _PROXY_SCHEMES:
+        raise ValueError("proxy-url is not supported unless it is an http or https URL: use such a proxy")
+    if user.auth_provider:
+        raise ValueError("auth-provider is not supported, and kubectl has dropped it: use an exec program")
+    if (user.as_uid or user.as_groups or user.as_user_extra) and not user.as_user:
+        raise ValueError("as-uid, as-groups and as-user-extra need `as`, the name of the user")
+    if user.exec is not None and user.exec.interactive_mode == "Always":
+        raise ValueError(
+            f"credential plugin {user.exec.command}: interactiveMode Always is not supported, as no terminal is given "
+            "to it: log in with it by hand, and set IfAvailable"
+        )
 
 
-def _basic(user: User) -> dict[str, str]:
-    if not (user.username and user.password):
-        return {}
-    return {"Authorization": "Basic " + base64.b64encode(f"{user.username}:{user.password}".encode()).decode()}
+def _impersonation_headers(user: _User) -> CIMultiDict[str]:
+    """Return the headers that ask to act as another user. Raise ValueError for text that no header can have."""
+    headers: CIMultiDict[str] = CIMultiDict()
+    if user.as_user:
+        headers["Impersonate-User"] = user.as_user
+    if user.as_uid:
+        headers["Impersonate-Uid"] = user.as_uid
+    for group in user.as_groups:
+        headers.add("Impersonate-Group", group)
+    for key, values in user.as_user_extra.items():
+        for value in values:
+            headers.add(f"Impersonate-Extra-{quote(key, safe='')}", value)
+    if not all(value.isprintable() for value in headers.values()):
+        raise ValueError("as, as-uid, as-groups and as-user-extra are one line of text each")
+    return headers
 
 
 # -- kubeconfig files --------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> KubeConfig:
-    """Read one file; its relative paths are relative to it."""
-    path = path.expanduser()
+def _read(path: Path) -> _Kubeconfig:
+    """Read one file; paths in it are relative to its folder. Raise CredentialsError."""
     try:
-        content = YAML(typ="safe", pure=True).load(path.read_text())
+        config = msgspec.convert(YAML(typ="safe", pure=True).load(path.read_text()), _Kubeconfig)
     except YAMLError as error:
         raise CredentialsError(f"{path} is not YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise CredentialsError(f"{path} is not a kubeconfig file: it is not a mapping")
-    lists = {name: content.get(name) or [] for name in ("clusters", "contexts", "users")}
-    for name, (kind, settings) in _UNSUPPORTED_SETTINGS.items():
-        for entry in lists[name]:
-            if unsupported := [setting for setting in settings if (entry.get(kind) or {}).get(setting)]:
-                raise CredentialsError(
-                    f"{path}: {kind} {entry.get('name')!r} sets {', '.join(unsupported)}, which this client does not "
-                    f"support; use another {kind}, with a token, a certificate or an exec program"
-                )
-    try:
-        return KubeConfig.from_dict(content | lists, path)
-    except KeyError as error:
-        raise CredentialsError(f"{path} is not a kubeconfig file: an entry lacks {error}") from error
+    except UnicodeDecodeError as error:
+        raise CredentialsError(f"{path} is not UTF-8 text") from error
+    except msgspec.ValidationError as error:
+        raise CredentialsError(f"{path} is not a kubeconfig file: {error}") from error
+
+    def absolute(name: str) -> str:
+        return str(path.parent / Path(name).expanduser()) if name else ""
+
+    for cluster in (entry.cluster for entry in config.clusters or ()):
+        cluster.certificate_authority = absolute(cluster.certificate_authority)
+    for user in (entry.user for entry in config.users or () if entry.user):
+        user.token_file = absolute(user.token_file)
+        user.client_certificate, user.client_key = absolute(user.client_certificate), absolute(user.client_key)
+        # A name with a slash is a path; any other is looked up in PATH.
+        if user.exec is not None and "/" in user.exec.command:
+            user.exec.command = absolute(user.exec.command)
+    return config
 
 
-def _select_context(configs: Sequence[KubeConfig], files: Sequence[Path], name: str | None) -> SingleConfig:
-    """Return the context with that name, or the current one, out of several files."""
-    paths = ":".join(map(str, files)) or "no file"
+def _select(configs: Sequence[_Kubeconfig], name: str | None) -> _Access:
+    """Return what the context with that name, or the current one, leads to. Raise ValueError."""
+    # Reversed: the first of the files that has an entry decides.
+    contexts = {entry.name: entry.context for config in reversed(configs) for entry in config.contexts or ()}
+    clusters = {entry.name: entry.cluster for config in reversed(configs) for entry in config.clusters or ()}
+    users = {entry.name: entry.user for config in reversed(configs) for entry in config.users or ()}
     name = name or next((config.current_context for config in configs if config.current_context), None)
     if name is None:
-        next_step = "name one with --context, or `kubectl config use-context`"
-        raise CredentialsError(f"{paths} has no current context; {next_step}")
-    for config in configs:
-        if (context := config.contexts.get(name)) is None:
-            continue
-        if context.cluster not in config.clusters or (context.user and context.user not in config.users):
-            raise CredentialsError(f"{paths}: context {name!r} names a cluster or user that its file does not have")
-        selected = config.get(name)
-        assert selected is not None  # noqa: S101  # the context exists
-        return selected
-    known = ", ".join(sorted({context for config in configs for context in config.contexts})) or "none"
-    raise CredentialsError(f"{paths} has no context {name!r}; there are: {known}")
+        raise ValueError("there is no current context; name one with --context, or `kubectl config use-context`")
+    if (context := contexts.get(name)) is None:
+        raise ValueError(f"there is no context {name!r}; there are: {', '.join(sorted(contexts)) or 'none'}")
+    if context.cluster not in clusters or (context.user and context.user not in users):
+        raise ValueError(f"context {name!r} names a cluster or user that the files do not have")
+    return _Access(clusters[context.cluster], users.get(context.user) or _User(), context.namespace)
 
 
-def _tls(config: SingleConfig, user: User) -> ssl.SSLContext:
-    context: ssl.SSLContext = verify_cluster(config.cluster, user, config.abs_file, trust_env=False)
+def _tls(cluster: _Cluster, user: _User) -> ssl.SSLContext:
+    """Return the TLS context of a connection. Raise OSError, of which ssl.SSLError is one, and ValueError."""
+    context = ssl.create_default_context(
+        cafile=None if cluster.certificate_authority_data else cluster.certificate_authority or None,
+        cadata=cluster.certificate_authority_data.decode() or None,
+    )
+    # The authorities that kubeadm makes do not name the key of their issuer, which Python asks for from 3.13 on.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if cluster.insecure_skip_tls_verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    certificate = user.client_certificate_data or _content(user.client_certificate)
+    key = user.client_key_data or _content(user.client_key)
+    if bool(certificate) != bool(key):
+        raise ValueError("of client-certificate and client-key only one is given")
+    if certificate:
+        # OpenSSL reads them from a file only, which nobody else can read, and which is gone at once.
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(certificate + b"\n" + key)
+            file.flush()
+            try:
+                context.load_cert_chain(file.name)
+            except ssl.SSLError as error:
+                raise ValueError(f"the client certificate and its key cannot be used: {error.reason}") from None
     return context
+
+
+def _content(path: str) -> bytes:
+    return Path(path).read_bytes() if path else b""
 
 
 # -- programs that give credentials ------------------------------------------------------------------------------------
 
 
-async def _run_for_token(program: UserExec, folder: Path | None) -> tuple[str, float]:
+async def _run_for_token(program: _Program, cluster: _Cluster) -> tuple[str, float]:
     """Run an exec program; return its token and for how many seconds it is valid. Raises CredentialsError."""
-    if program.apiVersion not in _EXEC_VERSIONS:
+    if program.api_version not in _EXEC_VERSIONS:
         raise CredentialsError(
-            f"credential plugin {program.command}: apiVersion {program.apiVersion} is not one of {_EXEC_VERSIONS}"
+            f"credential plugin {program.command}: apiVersion {program.api_version} is not one of {_EXEC_VERSIONS}"
         )
-    output = await _run(program, folder)
+    output = await _run(program, cluster)
     try:
         status = json.loads(output)["status"]
         token, expiry = status.get("token"), status.get("expirationTimestamp")
@@ -234,20 +378,20 @@ async def _run_for_token(program: UserExec, folder: Path | None) -> tuple[str, f
     return token, max(valid_for_s - RENEW_BEFORE_EXPIRY_S, valid_for_s / 2, 1.0)
 
 
-async def _run(program: UserExec, folder: Path | None) -> bytes:
+async def _run(program: _Program, cluster: _Cluster) -> bytes:
+    """Run an exec program and return its output. Raise CredentialsError."""
     request: dict[str, Any] = {
-        "apiVersion": program.apiVersion,
+        "apiVersion": program.api_version,
         "kind": "ExecCredential",
         "spec": {"interactive": False},
     }
+    if program.provide_cluster_info:
+        request["spec"]["cluster"] = msgspec.to_builtins(cluster)
     environment = os.environ | {"KUBERNETES_EXEC_INFO": json.dumps(request)}
     environment |= {variable.name: variable.value for variable in program.env or ()}
-    # A name with a slash is a path, relative to the file; any other is looked up in PATH.
-    relative = folder is not None and "/" in program.command
-    command = str(folder / program.command) if folder is not None and relative else program.command
     try:
         process = await asyncio.create_subprocess_exec(
-            command,
+            program.command,
             *program.args or (),
             env=environment,
             stdin=asyncio.subprocess.DEVNULL,
@@ -255,7 +399,7 @@ async def _run(program: UserExec, folder: Path | None) -> bytes:
             stderr=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        hint = f"; {program.installHint}" if program.installHint else ""
+        hint = f"; {program.install_hint}" if program.install_hint else ""
         message = f"cannot run {program.command}, which the kubeconfig file names: {error}{hint}"
         raise CredentialsError(message) from error
     try:

@@ -1,7 +1,7 @@
 """HTTP exchanges with the API server: fresh credentials, request counts, and errors as ApiError.
 
-Responses are requested uncompressed: inside a cluster, compressing costs the server more than sending. No proxy is
-used.
+Responses are requested uncompressed: inside a cluster, compressing costs the server more than sending. The only proxy
+is that of the kubeconfig file.
 """
 
 import ssl
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import aiohttp
 from aiohttp import hdrs
+from multidict import CIMultiDict
 from yarl import URL
 
 from ganger.kubeapi.api_error import ApiError, error_from_response
@@ -26,7 +27,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 30.0
 """Default limit of silence within a response: a chunk of a list takes far less."""
 
-_BEFORE_SENDING: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_BEFORE_SENDING: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 
 
 class HttpExchange:
@@ -93,8 +94,9 @@ class HttpExchange:
             async with self._stream_session().ws_connect(
                 self._url(request, request.query),
                 protocols=protocols,
-                headers={"Accept": "*/*", **await self._credentials.headers()},
+                headers=[("Accept", "*/*"), *(await self._credentials.headers()).items()],
                 ssl=self._credentials.ssl or True,
+                server_hostname=self._credentials.server_name,
                 timeout=aiohttp.ClientWSTimeout(ws_receive=read_timeout_s),
             ) as websocket:
                 yield websocket
@@ -104,6 +106,7 @@ class HttpExchange:
         return aiohttp.ClientSession(
             connector=_FencedConnector(connections, lambda: self.may_write()),  # noqa: PLW0108  # it is set later
             cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=self._credentials.proxy,
             headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": self._program.name},
         )
 
@@ -152,7 +155,7 @@ class HttpExchange:
             ) from error
 
     def _request(
-        self, session: aiohttp.ClientSession, request: Request, read_timeout_s: float, headers: Mapping[str, str]
+        self, session: aiohttp.ClientSession, request: Request, read_timeout_s: float, headers: CIMultiDict[str]
     ) -> "aiohttp.client._RequestContextManager":
         self.requests[request.permission] += 1
         query = {**request.query, "dryRun": "All"} if self._dry_run and request.method != "GET" else request.query
@@ -160,12 +163,13 @@ class HttpExchange:
             request.method,
             self._url(request, query),
             data=request.body,
-            headers={
-                **request.headers,
-                **headers,
-                **({} if request.body is None else {"Content-Type": request.content_type}),
-            },
+            headers=[
+                *request.headers.items(),
+                *headers.items(),
+                *([] if request.body is None else [("Content-Type", request.content_type)]),
+            ],
             ssl=self._credentials.ssl or True,
+            server_hostname=self._credentials.server_name,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=read_timeout_s),
         )

@@ -13,9 +13,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from lightkube import ApiError, AsyncClient, KubeConfig
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import ConfigMap
 
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
@@ -293,26 +290,6 @@ def test_what_was_used_is_recorded_and_may_be_refused(tmp_path: Path) -> None:
             api.server.tokens.clear()
             refused = await reader.get(client.path("pods"))
             assert (refused.code, refused.reason, refused.body["message"]) == (401, "Unauthorized", "Unauthorized")
-
-    run(case())
-
-
-def test_a_client_that_discovers_types_gets_on_with_it(tmp_path: Path) -> None:
-    async def case() -> None:
-        async with FakeApi(tls=True) as api:
-            config = KubeConfig.from_file(str(api.kubeconfig(tmp_path / "config")))
-            client = AsyncClient(config=config, field_manager="light", trust_env=False)
-            about = ObjectMeta(name="a", namespace="default")
-            await client.create(ConfigMap(metadata=about, data={"x": "1"}))
-            changed = await client.patch(ConfigMap, "a", {"data": {"y": "2"}}, namespace="default")
-            assert changed.data == {"x": "1", "y": "2"}
-            applied = await client.apply(ConfigMap(metadata=ObjectMeta(name="b", namespace="default"), data={"z": "3"}))
-            assert applied.metadata.managedFields[0].manager == "light"
-            assert [actual.metadata.name async for actual in client.list(ConfigMap, namespace="default")] == ["a", "b"]
-            await client.delete(ConfigMap, "a", namespace="default")
-            with pytest.raises(ApiError, match='configmaps "a" not found'):
-                await client.get(ConfigMap, "a", namespace="default")
-            await client.close()
 
     run(case())
 

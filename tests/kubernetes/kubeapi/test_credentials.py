@@ -1,6 +1,7 @@
 """Credentials for the API server: kubeconfig files, exec programs, and service accounts of pods."""
 
 import asyncio
+import base64
 import json
 import ssl
 import stat
@@ -11,6 +12,7 @@ from typing import Any
 
 import certifi
 import pytest
+import trustme
 from aiohttp import web
 
 from ganger.gang_jobs.custom_resources import PROGRAM
@@ -29,8 +31,8 @@ def headers(access: Credentials) -> dict[str, str]:
     return asyncio.run(access.headers())
 
 
-def of(folder: Path, user: dict[str, Any], **cluster: Any) -> Credentials:
-    return Credentials.from_kubeconfig([kubeconfig(folder, "http://localhost:1/", user, **cluster)])
+def of(folder: Path, user: dict[str, Any], server: str = "http://localhost:1/", **cluster: Any) -> Credentials:
+    return Credentials.from_kubeconfig([kubeconfig(folder, server, user, **cluster)])
 
 
 # -- kubeconfig files --------------------------------------------------------------------------------------------------
@@ -55,11 +57,11 @@ def test_the_context_that_is_asked_for_out_of_several_files(tmp_path: Path) -> N
     (tmp_path / "two").mkdir()
     first_file = kubeconfig(tmp_path / "one", "http://one:1", {"token": "1"})
     second_file = kubeconfig(tmp_path / "two", "http://two:2", {"token": "2"})
-    second_file.write_text(second_file.read_text().replace('"here"', '"there"'))
+    second_file.write_text(second_file.read_text().replace('"here"', '"there"').replace('"one"', '"two"'))
     files = [tmp_path / "missing", first_file, second_file]
     assert Credentials.from_kubeconfig(files).url == "http://one:1"
     assert Credentials.from_kubeconfig(files, "there").url == "http://two:2"
-    with pytest.raises(CredentialsError, match=r"has no context 'nowhere'; there are: here, there"):
+    with pytest.raises(CredentialsError, match=r"there is no context 'nowhere'; there are: here, there"):
         Credentials.from_kubeconfig(files, "nowhere")
 
 
@@ -67,11 +69,11 @@ def test_the_context_that_is_asked_for_out_of_several_files(tmp_path: Path) -> N
     ("text", "says"),
     [
         ("a: [", "is not YAML: .*line 1"),
-        ("just words", "it is not a mapping"),
-        ("{}", "has no current context; name one with --context"),
-        ("{current-context: x}", "has no context 'x'; there are: none"),
-        ("{current-context: x, contexts: [{name: x}]}", "an entry lacks 'context'"),
-        ("{current-context: x, contexts: [{name: x, context: {cluster: y}}]}", "cluster or user that its file"),
+        ("just words", "is not a kubeconfig file: Expected `object`, got `str`"),
+        ("{}", "there is no current context; name one with --context"),
+        ("{current-context: x}", "there is no context 'x'; there are: none"),
+        ("{current-context: x, contexts: [{name: x}]}", "missing required field `context` - at `\\$.contexts"),
+        ("{current-context: x, contexts: [{name: x, context: {cluster: y}}]}", "cluster or user that the files"),
         ("{current-context: x, contexts: [{name: x, context: {cluster: 3}}]}", "Expected `str`, got `int`"),
     ],
 )
@@ -90,15 +92,79 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "cluster", "setting"),
     [
-        ({"as": "root"}, {}, "as"),
-        ({"auth-provider": {"name": "oidc"}}, {}, "auth-provider"),
-        ({}, {"proxy-url": "http://p"}, "proxy-url"),
-        ({}, {"tls-server-name": "x"}, "tls-server-name"),
+        ({"auth-provider": {"name": "oidc"}}, {}, "auth-provider is not supported"),
+        ({"as-groups": ["g"]}, {}, "need `as`"),
+        ({"as": "a\nb"}, {}, "one line of text"),
+        ({}, {"proxy-url": "socks5://p"}, "proxy-url is not supported unless"),
+        ({}, {"server": "x:6443"}, "is not an http or https URL"),
+        ({}, {"insecure-skip-tls-verify": True, "certificate-authority": "ca.crt"}, "leave one of them out"),
+        ({"client-key": "k"}, {"server": "https://x", "insecure-skip-tls-verify": True}, "No such file"),
+        ({"client-key-data": "aw=="}, {"server": "https://x"}, "only one is given"),
+        (
+            {"client-key-data": "aw==", "client-certificate-data": "aw=="},
+            {"server": "https://x"},
+            "client certificate and its key cannot be used",
+        ),
+        ({"token": 3}, {}, "Expected `str`, got `int`"),
+        (
+            {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "c", "interactiveMode": "Always"}},
+            {},
+            "interactiveMode Always is not supported",
+        ),
     ],
 )
-def test_what_is_not_done_is_said(user: Any, cluster: Any, setting: str, tmp_path: Path) -> None:
-    with pytest.raises(CredentialsError, match=f"sets {setting}, which this client does not support"):
+def test_settings_that_are_refused(user: Any, cluster: Any, setting: str, tmp_path: Path) -> None:
+    with pytest.raises(CredentialsError, match=setting):
         of(tmp_path, user, **cluster)
+
+
+def test_another_user_is_impersonated(tmp_path: Path) -> None:
+    user = {"token": SECRET, "as": "ada", "as-uid": "7", "as-groups": ["g", "h"], "as-user-extra": {"a/b": ["1", "2"]}}
+    assert sorted(headers(of(tmp_path, user)).items()) == [
+        ("Authorization", f"Bearer {SECRET}"),
+        ("Impersonate-Extra-a%2Fb", "1"),
+        ("Impersonate-Extra-a%2Fb", "2"),
+        ("Impersonate-Group", "g"),
+        ("Impersonate-Group", "h"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-User", "ada"),
+    ]
+
+
+@pytest.mark.parametrize("token", ["a\nb", "tök"])
+def test_a_token_that_no_header_can_have(token: str, tmp_path: Path) -> None:
+    with pytest.raises(CredentialsError, match="not one line of ASCII"):
+        headers(of(tmp_path, {"token": token}))
+
+
+def test_a_user_and_a_cluster_of_another_file(tmp_path: Path) -> None:
+    (tmp_path / "users").mkdir()
+    first = kubeconfig(tmp_path, "http://one:1", {"tokenFile": "not-this"})
+    second = kubeconfig(tmp_path / "users", "http://two:2", {"tokenFile": "token"})
+    content = json.loads(first.read_text())
+    first.write_text(json.dumps(content | {"users": None}))
+    (tmp_path / "users/token").write_text(SECRET)
+    access = Credentials.from_kubeconfig([first, second])
+    assert access.url == "http://one:1"
+    assert headers(access) == {"Authorization": f"Bearer {SECRET}"}
+
+
+def test_requests_go_through_the_proxy_of_the_file(tmp_path: Path) -> None:
+    asked = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append((request.headers["Host"], request.headers.getall("Impersonate-Group")))
+        return web.json_response(NODE)
+
+    async def test() -> None:
+        user = {"as": "ada", "as-groups": ["g", "h"]}
+        async with serving(answer, tmp_path, user) as direct:
+            through = of(tmp_path, user, server="http://cluster.example:1", **{"proxy-url": direct.url})
+            async with ApiClient(through, PROGRAM) as api:
+                assert (await api.get(NODES, "n")).metadata.name == "n"
+
+    run(test())
+    assert asked == [("cluster.example:1", ["g", "h"])]
 
 
 def test_authorities_are_found_beside_the_file(tmp_path: Path) -> None:
@@ -109,6 +175,33 @@ def test_authorities_are_found_beside_the_file(tmp_path: Path) -> None:
     )
     assert trusting.ssl is not None
     assert trusting.ssl.verify_mode == ssl.CERT_NONE
+
+
+def test_a_certificate_of_a_user_and_another_name_of_the_server(tmp_path: Path) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.configure_trust(context)
+    authority.issue_cert("api.internal").configure_cert(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    own = authority.issue_cert("me@example.com")
+
+    def data(blob: trustme.Blob) -> str:
+        return base64.b64encode(blob.bytes()).decode()
+
+    user = {"client-certificate-data": data(own.cert_chain_pems[0]), "client-key-data": data(own.private_key_pem)}
+    cluster = {"certificate-authority-data": data(authority.cert_pem)}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response(NODE)
+
+    async def test() -> None:
+        named = cluster | {"tls-server-name": "api.internal"}
+        async with serving(answer, tmp_path, user, context, **named) as access, ApiClient(access, PROGRAM) as api:
+            assert (await api.get(NODES, "n")).metadata.name == "n"
+        async with serving(answer, tmp_path, user, context, **cluster) as access, ApiClient(access, PROGRAM) as api:
+            with pytest.raises(ApiError, match=r"Untrusted: .*certificate is not valid for '127\.0\.0\.1'"):
+                await api.get(NODES, "n")
+
+    run(test())
 
 
 # -- programs that give credentials ------------------------------------------------------------------------------------
@@ -125,7 +218,8 @@ def program(folder: Path, text: str, **more: Any) -> dict[str, Any]:
 COUNTING = """
 import json, os, pathlib, sys
 about = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
-assert about["apiVersion"] == "client.authentication.k8s.io/v1" and about["spec"] == {"interactive": False}
+cluster = {"cluster": {"server": "http://localhost:1/"}} if "CLUSTER" in os.environ else {}
+assert about["apiVersion"] == "client.authentication.k8s.io/v1" and about["spec"] == {"interactive": False} | cluster
 turn = pathlib.Path(__file__).with_name("turns")
 turn.write_text(turn.read_text() + "x" if turn.exists() else "x")
 status = {"token": "token-" + str(len(turn.read_text())) + os.environ.get("MORE", "") + "".join(sys.argv[1:])}
@@ -135,7 +229,8 @@ print(json.dumps({"kind": "ExecCredential", "status": status}))
 
 
 def test_a_program_is_run_once_while_its_token_lasts(tmp_path: Path) -> None:
-    access = of(tmp_path, program(tmp_path, COUNTING, args=["-a"], env=[{"name": "MORE", "value": "-m"}]))
+    env = [{"name": "MORE", "value": "-m"}, {"name": "CLUSTER", "value": "1"}]
+    access = of(tmp_path, program(tmp_path, COUNTING, args=["-a"], env=env, provideClusterInfo=True))
 
     async def request_both() -> list[dict[str, str]]:
         return await asyncio.gather(access.headers(), access.headers())
@@ -218,7 +313,7 @@ def test_a_pods_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_token_file_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(CredentialsError, match="cannot read the token file token: No such file"):
+    with pytest.raises(CredentialsError, match=r"cannot read the token file .*/token: No such file"):
         headers(of(tmp_path, {"tokenFile": "token"}))
 
 

@@ -17,11 +17,11 @@ def prepare(shape: Shape) -> None:
     authority.create()
     server_addresses = sorted({shape.address, "127.0.0.1", _first_service(shape)})
     authority.issue_files("apiserver", "kube-apiserver", addresses=server_addresses)
-    authority.issue_files("kubelet-client", "kube-apiserver-kubelet-client", ["system:masters"])
+    authority.issue_files("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
     for part in ("kube-controller-manager", "kube-scheduler"):
         authority.write_kubeconfig(shape.pki / f"{part}.kubeconfig", shape.url, f"system:{part}")
-    authority.issue_files("admin", "admin", ["system:masters"])
-    authority.write_kubeconfig(shape.kubeconfig, shape.url, "admin", ["system:masters"])
+    authority.issue_files("admin", "admin", "system:masters")
+    authority.write_kubeconfig(shape.kubeconfig, shape.url, "admin", "system:masters")
     scheduler = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
