@@ -273,7 +273,7 @@ def label_terms(text: str) -> tuple[LabelTerm, ...]:
 
 
 class RankUsage(NamedTuple):
-    """Resource usage of a rank's processes: thousandths of a processor, resident memory; None is "not measured".
+    """Resource usage of a rank's processes: thousandths of a processor, memory; None is "not measured".
 
     `rank` is None for processes of no rank, such as mpirun.
     """

@@ -28,21 +28,6 @@ LAUNCHER_PATTERN: Final = "launcher-*.pyz"
 JOB_VARIABLES: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
 JOB_VARIABLE_PREFIXES: Final = ("CONDA_", "LC_")
 
-_NETWORK_TYPES: Final = (
-    "nfs",
-    "cifs",
-    "smb",
-    "fuse.sshfs",
-    "lustre",
-    "beegfs",
-    "ceph",
-    "glusterfs",
-    "fuse.glusterfs",
-    "gpfs",
-    "9p",
-)
-"""Prefixes of the types of network file systems, as in /proc/self/mounts."""
-
 
 class HomeError(Exception):
     """The state directory cannot be used. The text is the reason, `next` what to type."""
@@ -366,33 +351,6 @@ def read_key(path: Path) -> bytes:
         draft.write_bytes(os.urandom(KEY_BYTES))
         draft.replace(path)
     return path.read_bytes()
-
-
-def network_filesystem(path: Path) -> str | None:
-    """Return the type of the network file system that `path` is on, or None when it is on a local disk.
-
-    SQLite's log in WAL mode needs memory shared between processes, which no network file system gives
-    (sqlite.org/wal.html).
-    """
-    try:
-        type_name = filesystem(path.resolve(), Path("/proc/self/mounts").read_text())
-    except OSError:
-        return None
-    return type_name if type_name.startswith(_NETWORK_TYPES) else None
-
-
-def filesystem(path: Path, mounts: str) -> str:
-    """Return the type of the file system that `path` (absolute, no links) is on.
-
-    mounts: the text of /proc/self/mounts.
-    """
-    type_name, depth = "", 0
-    for _, mounted, mount_type, *_ in (line.split(" ") for line in mounts.splitlines()):
-        mount_point = Path(mounted.encode().decode("unicode_escape"))
-        # The deepest mount point above the path; of two at the same path the later one hides the other.
-        if path.is_relative_to(mount_point) and len(mount_point.parts) >= depth:
-            type_name, depth = mount_type, len(mount_point.parts)
-    return type_name
 
 
 def job_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -2,31 +2,31 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
+from ganger.server.state_directory import network_filesystem
 from ganger.settings import (
     SOCKET_PATH_BYTES,
     Home,
     HomeError,
-    filesystem,
     home,
     job_environment,
     make_private,
-    network_filesystem,
     server_environment,
     wants_colour,
 )
 
-MOUNTS = """\
-/dev/sda1 / ext4 rw 0 0
-tmpfs /tmp tmpfs rw 0 0
-server:/home /home nfs4 rw,addr=1.2.3.4 0 0
-/dev/sdb1 /home/local xfs rw 0 0
-ada@host: /mnt/with\\040blank fuse.sshfs rw 0 0
-/dev/sdc1 /mnt/hidden nfs rw 0 0
-/dev/sdc1 /mnt/hidden ext4 rw 0 0
-"""
+MOUNTS = {
+    "/": "ext4",
+    "/tmp": "tmpfs",
+    "/home": "nfs4",
+    "/home/local": "xfs",
+    "/mnt/with blank": "fuse.sshfs",
+    "/mnt/données": "nfs",
+}
 
 
 def test_home_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,17 +55,21 @@ def test_no_colour_when_the_variable_has_a_value() -> None:
     assert [wants_colour(environ) for environ in ({}, {"NO_COLOR": ""}, {"NO_COLOR": "1"})] == [True, True, False]
 
 
-def test_a_file_system_is_found_by_its_mounts() -> None:
-    for path, type_name in (
-        ("/var/lib", "ext4"),
-        ("/tmp/x", "tmpfs"),
+def test_network_file_systems_are_found_by_the_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = [SimpleNamespace(mountpoint=path, fstype=kind) for path, kind in MOUNTS.items()]
+    mounts += [SimpleNamespace(mountpoint="/mnt/hidden", fstype=kind) for kind in ("nfs", "ext4")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
+    for path, kind in (
+        ("/var/lib", None),
+        ("/tmp/x", None),
         ("/home/ada/.local", "nfs4"),
-        ("/homes/ada", "ext4"),
-        ("/home/local/ada", "xfs"),
+        ("/homes/ada", None),
+        ("/home/local/ada", None),
         ("/mnt/with blank/x", "fuse.sshfs"),
-        ("/mnt/hidden", "ext4"),
+        ("/mnt/hidden", None),
+        ("/mnt/données/x", "nfs"),
     ):
-        assert filesystem(Path(path), MOUNTS) == type_name, path
+        assert network_filesystem(Path(path)) == kind, path
 
 
 def test_temporary_files_are_on_a_local_disk(tmp_path: Path) -> None:

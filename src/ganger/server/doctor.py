@@ -25,8 +25,8 @@ from ganger.engine.eventlog.log_retention import tree_bytes
 from ganger.engine.eventlog.read_only_log import open_snapshot
 from ganger.errors import RequestError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
-from ganger.server.state_directory import lock_state_directory, lost_log
-from ganger.settings import Home, SettingsError, network_filesystem, read_agent_settings, read_retention_limits
+from ganger.server.state_directory import lock_state_directory, lost_log, network_filesystem
+from ganger.settings import Home, SettingsError, read_agent_settings, read_retention_limits
 
 MIN_FREE_BYTES: Final = GIB_BYTES
 MAX_FAULTS_SHOWN: Final = 5

@@ -15,14 +15,30 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from ganger import __version__
 from ganger.launcher.health.procfs import start_ticks
-from ganger.settings import Home, HomeError, make_private, network_filesystem
+from ganger.settings import Home, HomeError, make_private
 
 LOCK_TIMEOUT_S: Final = 2.0
 """Time for which a server that shuts down may keep the lock before the next one reports a second server."""
 BACKLOG: Final = 256
 MAX_PORT: Final = 65_535
+_NETWORK_TYPES: Final = (
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse.sshfs",
+    "lustre",
+    "beegfs",
+    "ceph",
+    "glusterfs",
+    "fuse.glusterfs",
+    "gpfs",
+    "9p",
+)
+"""Prefixes of the types of network file systems, as in /proc/self/mounts."""
 
 
 class ServerStartError(Exception):
@@ -43,6 +59,21 @@ def prepare_home(home: Home) -> None:
     if kind := network_filesystem(home.path):
         detail = f"{home.path} is on a network file system ({kind}), which could corrupt the event log"
         raise ServerStartError(detail, "set GANGER_HOME to a directory on a local disk")
+
+
+def network_filesystem(path: Path) -> str | None:
+    """Return the type of the network file system that `path` is on, or None when it is on a local disk.
+
+    SQLite's log in WAL mode needs memory shared between processes, which no network file system gives
+    (sqlite.org/wal.html).
+    """
+    path, kind, depth = path.resolve(), "", 0
+    for mount in psutil.disk_partitions(all=True):
+        mount_point = Path(mount.mountpoint)
+        # The deepest mount point above the path; of two at the same path the later one hides the other.
+        if path.is_relative_to(mount_point) and len(mount_point.parts) >= depth:
+            kind, depth = mount.fstype, len(mount_point.parts)
+    return kind if kind.startswith(_NETWORK_TYPES) else None
 
 
 @contextmanager

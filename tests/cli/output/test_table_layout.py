@@ -57,7 +57,13 @@ def test_commands_to_copy_have_a_line_each(long_names: str, live: Live) -> None:
         assert not [line for line in commands if len(line) > WIDTH]
 
 
-@pytest.mark.parametrize(("text", "columns"), [("abc", 3), ("日本", 4), ("e\u0301", 1), ("█", 1)])
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        *(("abc", 3), ("日本", 4), ("e\u0301", 1), ("█", 1), ("a\u200bb", 2)),
+        *(("\U0001f468\u200d\U0001f469\u200d\U0001f467", 2), ("\U0001f44d\U0001f3fd", 2)),
+    ],
+)
 def test_display_width(text: str, columns: int) -> None:
     assert display_width(text) == columns
 

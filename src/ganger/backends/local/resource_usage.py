@@ -4,13 +4,14 @@ Measured only on demand, by one scan of /proc for all ranks of all jobs. CPU usa
 if that is too old, two scans are made.
 """
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from ganger.agent.sampling.bounded_call import UnansweredError
 from ganger.agent.sampling.gpu_source import GpuDriver, GpuDriverError, GpuSource
@@ -26,8 +27,6 @@ STALE_S: Final = 15.0
 """A scan that is older is not used for a rate."""
 MIN_SPAN_S: Final = 0.25
 GPU_TIMEOUT_S: Final = 4.0
-_TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _RANKS: Final = (b"GANGER_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"RANK")
 """Variables with a process's rank, as in `train.launcher_environment`."""
 
@@ -40,15 +39,15 @@ class _Scan:
     """One scan of /proc.
 
     at_s: monotonic clock.
-    ticks: CPU time so far, by process.
+    cpu_s: CPU time so far, by process.
     members: processes, by task.
-    pages: resident memory, by process.
+    memory_bytes: by process.
     """
 
     at_s: float
-    ticks: dict[Process, int] = field(default_factory=dict)
+    cpu_s: dict[Process, float] = field(default_factory=dict)
     members: dict[Task, list[Process]] = field(default_factory=dict)
-    pages: dict[Process, int] = field(default_factory=dict)
+    memory_bytes: dict[Process, int] = field(default_factory=dict)
 
 
 class UsageSampler:
@@ -86,37 +85,46 @@ class UsageSampler:
             measurement = _measure(pid) if key is not None and directory.name.isdecimal() else None
             if key is None or measurement is None:
                 continue
-            process, ticks, pages = measurement
+            process, cpu_s, memory_bytes = measurement
             scan.members.setdefault((*key, int(directory.name), _rank(environment)), []).append(process)
-            scan.ticks[process], scan.pages[process] = ticks, pages
+            scan.cpu_s[process], scan.memory_bytes[process] = cpu_s, memory_bytes
         return scan
 
 
 def _rank_use(task: Task, members: list[Process], scan: _Scan, previous: _Scan) -> RankUsage:
     gang, node, generation, rank = task
     # A process that is new since the previous scan counts from 0.
-    ticks = sum(scan.ticks[process] - previous.ticks.get(process, 0) for process in members)
+    cpu_s = sum(scan.cpu_s[process] - previous.cpu_s.get(process, 0) for process in members)
     span_s = max(scan.at_s - previous.at_s, 0.001)
     return RankUsage(
         gang=gang,
         node=node,
         generation=generation,
         rank=rank,
-        cpu_milli=round(1000 * ticks / _TICKS_A_SECOND / span_s),
-        memory_bytes=_PAGE_BYTES * sum(scan.pages[process] for process in members),
+        cpu_milli=round(1000 * cpu_s / span_s),
+        memory_bytes=sum(scan.memory_bytes[process] for process in members),
         processes=len(members),
     )
 
 
-def _measure(pid: int) -> tuple[Process, int, int] | None:
-    """Return a process with its CPU ticks and its resident pages (proc(5)); None if it has ended."""
+def _measure(pid: int) -> tuple[Process, float, int] | None:
+    """Return a process with its CPU seconds and its memory in bytes; None if it has ended.
+
+    Memory that processes share counts once among them (PSS): the workers of a loader share most of theirs.
+    """
+    process = machine_processes.identify(pid)
+    if process is None:
+        return None
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
+        measured = psutil.Process(pid)
+        times = measured.cpu_times()
+        try:
+            memory_bytes = measured.memory_full_info().pss
+        except psutil.AccessDenied:  # of another user
+            memory_bytes = measured.memory_info().rss
+    except psutil.Error:
         return None
-    if not fields or fields[0] in (b"Z", b"X"):
-        return None
-    return Process(pid, int(fields[19])), int(fields[11]) + int(fields[12]), int(fields[21])
+    return process, times.user + times.system, memory_bytes
 
 
 def _rank(environment: list[bytes]) -> int | None:

@@ -76,9 +76,10 @@ def top_command(view: str, sort: str | None, refresh: str, once: bool, output: s
     """Show a live view of the cluster and its queues, or the usage of jobs, ranks, nodes or queues.
 
     Refreshes until q is pressed: left and right switch views, up and down scroll, s changes the sort key. Prints once
-    with --once, with -o json, and when the output is not a terminal. CPU is in CPUs, MEM is resident memory, GPU is
-    the mean utilization of a rank's devices, LEAST that of the least busy rank of a job. LAST HOUR is the mean of a
-    node's GPUs, or of its CPUs where it has none, in steps of 5 minutes.
+    with --once, with -o json, and when the output is not a terminal. CPU is in CPUs. MEM is resident memory, of which
+    processes on this machine that share some count it once. GPU is the mean utilization of a rank's devices, LEAST that
+    of the least busy rank of a job. LAST HOUR is the mean of a node's GPUs, or of its CPUs where it has none, in steps
+    of 5 minutes.
 
     The cluster view sorts pending jobs by the order of the policy; jobs sort by job, ranks, cpu, mem, gpu, least; ranks
     by job, node, cpu, mem, gpu; nodes by node, gpus, cpu, mem, gpu; queues by queue, running, pending, gpus, cpu, mem,
