@@ -25,8 +25,6 @@ fi
 "${install[@]}" --require-hashes -r "$lock"
 # With the build backend from the lock nothing is fetched unpinned.
 if grep -q '^hatchling==' "$lock"; then
-    projects=(--editable . --editable plugins/ganger-baselines)
-    # It needs more than ganger itself does: without that, `ganger doctor` would find a plug-in that does not load.
-    if grep -q '^msgspec==' "$lock"; then projects+=(--editable plugins/ganger-ssh); fi
+    projects=(--editable . --editable plugins/ganger-baselines --editable plugins/ganger-ssh)
     "${install[@]}" --no-deps --no-build-isolation "${projects[@]}"
 fi
