@@ -414,7 +414,10 @@ class CycleReservations:
             if self.by_gang.get(name) is not reservation:
                 continue  # one before it has moved it
             weaker, due_ms = movable_for_good(self.movable_by(reservation.gang)), self.now_ms
-            is_earliest = not weaker and may_cache and checked_ms.get(name, NEVER_MS) <= self.now_ms
+            # What an earlier cycle has found holds until something is free sooner than it knew: a reservation that was
+            # moved in this one has left its nodes for later ones.
+            is_known = may_cache and not self.changes and checked_ms.get(name, NEVER_MS) <= self.now_ms
+            is_earliest = not weaker and is_known
             if is_earliest or (due_ms := self.due_ms(reservation.gang)) >= reservation.start_ms:
                 self.by_gang[name] = self.by_gang.pop(name)  # to the end, like those that are searched for
                 continue
