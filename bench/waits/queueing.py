@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State

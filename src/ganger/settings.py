@@ -21,6 +21,8 @@ KEY_BYTES: Final = 32
 HOME: Final = "GANGER_HOME"
 SERVER: Final = "GANGER_SERVER"
 CONTROLLER_NAMESPACE: Final = "GANGER_CONTROLLER_NAMESPACE"
+LOG: Final = "GANGER_LOG"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 DEFAULT_CONTROLLER_NAMESPACE: Final = "ganger-system"
 """The namespace that `ganger install` puts a controller into, unless another is named."""
 LAUNCHER_PATTERN: Final = "launcher-*.pyz"
@@ -374,7 +376,7 @@ def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
     it.
     """
     return _without_launcher(
-        {name: environ[name] for name in environ if name == HOME or not name.startswith("GANGER_")}
+        {name: environ[name] for name in environ if name in (HOME, LOG) or not name.startswith("GANGER_")}
     )
 
 
@@ -406,6 +408,14 @@ def logins_file(environ: Mapping[str, str]) -> Path:
 def controller_namespace(environ: Mapping[str, str]) -> str:
     """Return the namespace of the controller of a Kubernetes cluster."""
     return environ.get(CONTROLLER_NAMESPACE) or DEFAULT_CONTROLLER_NAMESPACE
+
+
+def log_level(environ: Mapping[str, str]) -> str:
+    """Return the level from which a server, a controller or an agent logs. Raise SettingsError for an unknown one."""
+    level = environ.get(LOG) or "info"
+    if level not in LOG_LEVELS:
+        raise SettingsError(f"{LOG}={level} is not a level of a log", f"set it to {', '.join(LOG_LEVELS)}, or unset it")
+    return level.upper()
 
 
 def wants_colour(environ: Mapping[str, str]) -> bool:

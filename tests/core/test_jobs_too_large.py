@@ -2,10 +2,10 @@
 
 import pytest
 
-from ganger.core.cycle import plan as cycle_plan
+from ganger.core.cycle import cycle as cycle_plan
 from ganger.core.cycle.attempt import Outcome
-from ganger.core.cycle.cycle import Cycle
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.state.gang import Gang
 from ganger.model.decision import ReservedStart, Start
 from tests.laws.policies import POLICIES

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.state.state import State

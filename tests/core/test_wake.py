@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.model.units import MINUTE_MS, SECOND_MS
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import VirtualCluster
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import LaneHeads, Policy
 from ganger.core.queues.share_bounds import Floats

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ganger import registry
-from ganger.core.cycle.plan import REPORTS, plan
+from ganger.core.cycle.cycle import REPORTS, plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.state import State
 from ganger.engine.eventlog.codec import decode, encode, encode_image

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ganger import registry
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.explain.explain import explain
 from ganger.core.fold.fold import fold
 from ganger.core.state.gang import Gang

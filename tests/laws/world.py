@@ -10,7 +10,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from ganger import registry
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.cycle.publish_reasons import MAX_REASONS
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy, preemption_rules

@@ -9,7 +9,7 @@ through `core.fold.fold`.
 from dataclasses import replace
 
 from ganger import registry
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.explain.defrag_plan import defrag_plan
 from ganger.core.explain.explain import current_reason, explain, reason_view
 from ganger.core.fold.fold import fold, refusal

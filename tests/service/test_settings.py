@@ -12,8 +12,10 @@ from ganger.settings import (
     SOCKET_PATH_BYTES,
     Home,
     HomeError,
+    SettingsError,
     home,
     job_environment,
+    log_level,
     make_private,
     server_environment,
     wants_colour,
@@ -49,6 +51,15 @@ def test_a_jobs_own_variables_are_not_passed_on() -> None:
     assert server_environment(environ) == {"GANGER_HOME": "/h", "PYTHONPATH": ":/mine", "TERM": "dumb"}
     assert job_environment(environ) == {"PYTHONPATH": ":/mine"}
     assert job_environment({"PYTHONPATH": archive}) == {}
+
+
+def test_the_level_of_a_log() -> None:
+    assert [log_level(environ) for environ in ({}, {"GANGER_LOG": ""}, {"GANGER_LOG": "debug"})] == [
+        *("INFO", "INFO", "DEBUG")
+    ]
+    with pytest.raises(SettingsError, match="GANGER_LOG=loud is not a level of a log"):
+        log_level({"GANGER_LOG": "loud"})
+    assert server_environment({"GANGER_LOG": "debug"}) == {"GANGER_LOG": "debug"}
 
 
 def test_no_colour_when_the_variable_has_a_value() -> None:

@@ -6,6 +6,7 @@ history, and hands each sample to the controller. It runs until a signal stops i
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ from ganger.agent.node_agent import NodeAgent
 from ganger.agent.notice_watch import AUTO, UnknownCloudError, watch
 from ganger.agent.sampling.sampling_roots import SamplingRoots
 from ganger.agent.taint_process import TaintProcess
+from ganger.settings import SettingsError, log_level
 
 OK, FAILED = 0, 5
 TOKEN: Final = Path("/var/run/secrets/ganger/token")
@@ -39,17 +41,18 @@ PATHS: Final = {
 def main(argv: Sequence[str]) -> int:
     """Run the agent, and return its exit code: 0, or 5 with a message on stderr."""
     arguments = _parser().parse_args(argv)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     is_over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_over.set())
     try:
+        log_format = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(format=log_format, level=log_level(os.environ))
         with ExitStack() as stack:
             stack.enter_context(_announcing(arguments))
             if arguments.controller is not None:
                 stack.enter_context(_sampling(arguments))
             is_over.wait()
-    except (UnknownCloudError, OSError) as error:
+    except (SettingsError, UnknownCloudError, OSError) as error:
         sys.stderr.write(f"ganger: {error}\n")
         return FAILED
     return OK

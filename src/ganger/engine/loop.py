@@ -1,4 +1,4 @@
-"""The loop: events -> state -> plan -> log -> backend. The same in every world; the only caller of `core.cycle.plan`.
+"""The loop: events -> state -> plan -> log -> backend. The same in every world; the only caller of `core.cycle.cycle`.
 
 Backends post events; `engine.service` asks for changes. `run` lives on the core's own thread; the simulator calls
 `run_cycle` itself. What happened and what was decided about it are in the log, in one transaction, before the backend
@@ -11,14 +11,16 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Protocol
 
 from ganger import registry
-from ganger.core.cycle.plan import REPORTS, plan
+from ganger.core.cycle.cycle import REPORTS, plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
@@ -141,6 +143,26 @@ class _CycleResult:
                 done.set_exception(answer)
             else:
                 done.set_result(answer)
+
+
+class _StepTimes:
+    """The durations of the steps of one cycle."""
+
+    def __init__(self) -> None:
+        self._began_s: list[tuple[str, float]] = [("begin", time.perf_counter())]
+
+    def begin(self, step: str) -> None:
+        """Note that a step begins."""
+        self._began_s.append((step, time.perf_counter()))
+
+    def end(self) -> float:
+        """Note that the last step has ended; return the duration of the cycle in s."""
+        self.begin("end")
+        return self._began_s[-1][1] - self._began_s[0][1]
+
+    def __str__(self) -> str:
+        steps = pairwise(self._began_s[1:])
+        return ", ".join(f"{step} {1_000 * (after_s - s):.2f}" for (step, s), (_, after_s) in steps)
 
 
 class Loop:
@@ -400,6 +422,8 @@ class Loop:
         elif reason is None:
             row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
             result.add_row(row, fold(self._state, row))
+            subject = getattr(event, "gang", None) or getattr(getattr(event, "job", None), "id", "")
+            _log.debug("seq %d: %s %s", row.seq, event.kind, subject)
             result.encoded[row.seq] = encoded
             result.answers.append((done, row.seq))
         elif event.kind in REQUESTS:
@@ -416,10 +440,15 @@ class Loop:
         """Plan, and fold what was decided."""
         if result.rows:
             result.rows[-1] = replace(result.rows[-1], closes=True)
-        policy, began_s = self.policy, time.perf_counter()
+        policy, steps = self.policy, _StepTimes()
         with collection_paused():
-            planned = plan(self._state, now_ms, policy, explains=self._log.PUBLISHES_REASONS)
-        self.cycle_metrics.observe(time.perf_counter() - began_s, planned.decisions)
+            explains = self._log.PUBLISHES_REASONS
+            planned = plan(self._state, now_ms, policy, explains=explains, begin_step=steps.begin)
+        self.cycle_metrics.observe(steps.end(), planned.decisions)
+        if _log.isEnabledFor(logging.DEBUG):
+            counts = Counter(decision.kind for decision in planned.decisions)
+            decided = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
+            _log.debug("cycle after seq %d decides %s, in ms: %s", planned.as_of, decided, steps)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:
             logged_plan = replace(planned, next_wake_ms=None)
@@ -446,6 +475,7 @@ class Loop:
             gang = self._state.gangs.get(decision.gang) if isinstance(decision, Start | Stop) else None
             if gang is None:
                 continue  # a pending reason, or the end of a gang that only waited
+            _log.debug("passes on to the backend: %s %s", decision.kind, gang.id)
             if isinstance(decision, Start):
                 self._backend.start(decision, gang.job)
             elif isinstance(decision, Stop):

@@ -107,9 +107,9 @@ def serve(home: Home, lock_fd: int | None, listen: str | None = None, *, is_inse
 
 def run_server(home: Home, create: Callable[[int], "Server"], lock_fd: int | None = None) -> None:
     """Run the server that `create` makes, given the lock of its state directory."""
-    server_log.set_up(home.server_log)
-    prepare_home(home)
     try:
+        server_log.set_up(home.server_log)
+        prepare_home(home)
         with lock_state_directory(home, lock_fd) as lock:
             server = create(lock)
             if python := asyncio.run(server.serve()):

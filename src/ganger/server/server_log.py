@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from ganger.settings import log_level
+
 MAX_BYTES: Final = 8 << 20
 KEPT_BYTES: Final = 4 << 20
 """Newest lines that are kept of a file that has grown beyond MAX_BYTES."""
@@ -99,6 +101,7 @@ def shorten(descriptor: int, path: Path) -> None:
 
 
 def set_up(file: Path) -> None:
-    """Send log records to stderr, those of ganger from INFO on and others from WARNING on."""
+    """Send log records to stderr: those of ganger as GANGER_LOG says, others from WARNING on. Raise SettingsError."""
+    level = log_level(os.environ)
     logging.basicConfig(handlers=[ServerLog(file)], level=logging.WARNING)
-    logging.getLogger("ganger").setLevel(logging.INFO)
+    logging.getLogger("ganger").setLevel(level)

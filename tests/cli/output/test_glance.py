@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from ganger.cli.output.top_view import NARROW, picture_lines, plain_text
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.query.cluster_overview import MAX_CELLS, overview

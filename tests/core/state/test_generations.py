@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.explain.explain import explain
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.state import State

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.state.state import State
 from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.codec import decode_image, encode_image

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.explain.explain import UNADMITTED, current_reason
 from ganger.core.explain.hypothetical import hypothetical_gang
 from ganger.core.fold.fold import fold, refusal

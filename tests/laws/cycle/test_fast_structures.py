@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cycle import plan as planning
+from ganger.core.cycle import cycle as planning
 from ganger.core.cycle.candidates import Candidates
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import QueueTree

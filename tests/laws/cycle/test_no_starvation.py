@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from ganger import registry
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger import registry
-from ganger.core.cycle import plan as plan_module
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle import cycle as plan_module
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State

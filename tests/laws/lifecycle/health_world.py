@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.state import Image, State
 from ganger.model import event as e

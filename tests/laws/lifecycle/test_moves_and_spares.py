@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.explain.defrag_plan import defrag_plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import Gang

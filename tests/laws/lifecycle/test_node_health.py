@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ganger.controller.health_checkpoint import checkpoint_node, decode, encode, join_checkpoints
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.state.state import State
 from ganger.engine.eventlog.codec import adapter
 from ganger.model.event import NodeLost, NodesListed, ServerStarted

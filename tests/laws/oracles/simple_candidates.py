@@ -1,7 +1,7 @@
 """Simple reference of `core.cycle.candidates`: every pending gang by itself, in order of its exact key."""
 
 from ganger.core.cycle.attempt import Blocked, Preempts, Reserved, Started
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.cycle.viability import Viability
 from ganger.core.state.pending_index import LaneEntry
 

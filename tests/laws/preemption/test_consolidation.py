@@ -10,7 +10,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.cycle.defrag import find_consolidation
 from ganger.core.explain.defrag_plan import defrag_plan
 from ganger.core.nodes.largest_gangs import largest_gangs

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.reservations import availability_profile, capacity_forecast
 from ganger.core.reservations.availability_profile import AvailabilityProfile, Stay

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.cycle.plan import plan, simulated_cycle
+from ganger.core.cycle.cycle import plan, simulated_cycle
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.placement.start_check import start_request
 from ganger.core.queue_order.policy_interface import Policy

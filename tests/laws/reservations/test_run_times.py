@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.runtime_estimate import ESTIMATE_SAMPLES, MIN_SAMPLES
 from ganger.model import event as e

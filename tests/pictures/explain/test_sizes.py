@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.explain.max_fit import SizeRequest, largest_sizes
 from ganger.model.decision import Start
 from ganger.model.job import Job, JobSpec, Origin

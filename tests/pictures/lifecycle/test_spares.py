@@ -1,6 +1,6 @@
 """Spare nodes: a job that loses a node goes on at once with a spare, whoever else waits."""
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.engine.eventlog import event_row
 from ganger.engine.query.event_text import sentence, stop_text
 from ganger.model import event as e

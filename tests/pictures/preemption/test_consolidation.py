@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.explain.defrag_plan import defrag_plan
 from ganger.core.fold.fold import refusal
 from ganger.model import event as e

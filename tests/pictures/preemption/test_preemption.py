@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.cycle.preemption import MAX_TRIES
 from ganger.core.reservations import queue_rotation
 from ganger.model import event as e

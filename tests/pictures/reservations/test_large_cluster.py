@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.explain.hypothetical import hypothetical_gang
 from ganger.core.fold.fold import fold
 from ganger.core.reservations import queue_rotation

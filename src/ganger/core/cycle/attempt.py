@@ -1,11 +1,12 @@
 """The attempt to start one pending gang, and its outcome: fit, then preempt, then reserve or hold capacity."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ganger.core.cycle import preemption
-from ganger.core.cycle.cycle import CURABLE, Cycle
+from ganger.core.cycle.cycle_state import CURABLE, Cycle
 from ganger.core.failure.save_interval import estimate_saves
 from ganger.core.placement.start_check import (
     StartRequest,
@@ -23,14 +24,15 @@ from ganger.core.state import job_arrays, spares
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares
-from ganger.model.decision import SaveEstimate, Start
+from ganger.model.decision import Start
 from ganger.model.job_sections.checkpoint_spec import AUTO
 from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.units import DAY_MS
 
 SLOW_MILLI: Final = 100
-"""Lack of performance from which large gangs avoid a node where they can."""
+"""Lack of performance from which large gangs avoid a node where they can: a tenth."""
 MEASUREMENT_HOLDS_MS: Final = 7 * DAY_MS
+"""Time for which a measurement of a node is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,55 +102,103 @@ def attempt(cycle: Cycle, candidate: Gang, last_start: Start | None) -> Outcome:
     For a starving gang or a preemptor capacity is held back from later ones. For a gang that the cluster did not admit
     nothing is taken from others: it may never be used. `last_start` is the cycle's latest start.
     """
-    if cycle.state.arrays.is_full(candidate):
+    state, policy, limits, holds = cycle.state, cycle.policy, cycle.limits, cycle.holds
+    if state.arrays.is_full(candidate):
         return Blocked(ReasonCode.ARRAY_LIMIT)
-    found = find_start(cycle, candidate)
+
+    # 1. Fit: a start that delays no reservation and uses nothing that is held for others.
+    request = request_in_cycle(cycle, candidate)
+    found = find_start(cycle, candidate, request)
     if isinstance(found, PossibleStart):
         return _start(cycle, candidate, found, last_start)
-    reason, state = found.reason, cycle.state
-    if candidate.retries.unadmitted or reason not in CURABLE or not could_ever_start(state, start_request(candidate)):
+
+    # 2. Nothing is stopped, reserved or held for a gang that would not start after it either.
+    reason = found.reason
+    if candidate.retries.unadmitted or reason not in CURABLE or not could_ever_start(state, request):
         return found
-    if cycle.policy.ORDERS_RUNNING and _is_preemption_useful(cycle, candidate, reason):
-        preempted = None if cycle.holds.holders_blocking(candidate) else preemption.preempt_for(cycle, candidate)
+
+    # 3. Preempt, under a policy that orders running gangs: for nodes, and for a quota that is the size of the cluster,
+    # but not for one that is set, which its own queue has to free.
+    waits_for_nodes = reason in (ReasonCode.NO_CAPACITY, ReasonCode.MAINTENANCE)
+    if reason is ReasonCode.OVER_QUOTA:
+        waits_for_nodes = over_quota(state, request, as_set=True) is None
+    if policy.ORDERS_RUNNING and waits_for_nodes and not holds.holders_blocking(candidate):
+        preempted = preemption.preempt_for(cycle, candidate)
         if preempted is not None:
             return Preempts(preempted)
-    is_reserved = _reserve(cycle, candidate, reason)
-    return Reserved(reason, found.max_stay_of_others_ms) if is_reserved else found
+
+    # 4. Strict order: no later gang starts. One that waits for its user's allowance blocks no other.
+    reserved = Reserved(reason, found.max_stay_of_others_ms)
+    if candidate.id in cycle.reservations.by_gang:
+        return reserved
+    if policy.STRICT_ORDER:
+        if reason is ReasonCode.OVER_QUOTA and not cycle.is_queue_blocked(candidate.queue):
+            holds.hold(candidate, reason, ())
+        elif reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED, ReasonCode.MAINTENANCE):
+            holds.hold_all_nodes(candidate)
+        return found
+
+    # 5. Reserve a start as far as the limits allow, or else hold for one cycle what a starving gang would start on
+    # first: without that, smaller gangs would take each node as it becomes free, for ever.
+    may_reserve = limits.may_reserve(candidate)
+    if limits.reserve(candidate):
+        return reserved
+    if reason is ReasonCode.MAINTENANCE or not limits.starves(candidate) or not holds.may_hold(candidate.queue):
+        return found
+    if may_reserve or not candidate.is_forecastable:
+        is_placeable = reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED)
+        earliest = find_earliest_start(state, request, cycle.now_ms) if is_placeable else None
+        holds.hold(candidate, reason, earliest.shares if earliest else ())
+    else:
+        holds.count_unreserved(candidate.queue)
+    return found
+
+
+def request_in_cycle(cycle: Cycle, gang: Gang) -> StartRequest:
+    """Return the start request of a gang, which prefers suspect nodes so that they are left by large gangs."""
+    return replace(start_request(gang), takes_suspects=takes_suspects(cycle.state, gang))
 
 
 def start_preemptor(cycle: Cycle, gang: Gang, last_start: Start | None) -> list[Start]:
     """Start a gang on what is free, and held for others; return no start if it cannot start now."""
-    with cycle.holds.released():
-        found = _find_start_beside_holds(cycle, gang)
+    found = find_start(cycle, gang, request_in_cycle(cycle, gang), uses_holds=True)
     return _start(cycle, gang, found, last_start).starts if isinstance(found, PossibleStart) else []
 
 
-def find_start(cycle: Cycle, gang: Gang) -> PossibleStart | Blocked:
-    """Return where a gang may start, or why it may not."""
-    if gang.id in cycle.reservations.by_gang:
-        with cycle.holds.released():
-            return _find_start_beside_holds(cycle, gang)
-    return _find_start_beside_holds(cycle, gang)
+def find_start(cycle: Cycle, gang: Gang, request: StartRequest, *, uses_holds: bool = False) -> PossibleStart | Blocked:
+    """Return where a gang may start, or why it may not.
 
-
-def _find_start_beside_holds(cycle: Cycle, gang: Gang) -> PossibleStart | Blocked:
+    With `uses_holds` it may use what is held for others; so may a gang with a reservation: holds are for gangs that
+    have none, and last one cycle.
+    """
     state, reservations = cycle.state, cycle.reservations
-    request = replace(start_request(gang), takes_suspects=takes_suspects(state, gang))
-    reason = exceeded_limit(state, request)
-    if reason is not None:
-        return Blocked(reason)
-    found = reservations.find_start(gang, request)
-    if found.shares is not None:
-        return PossibleStart(_find_better_start(cycle, gang, request, found.shares))
-    if not (reservations.by_gang or state.maintenance) or not find_placement(state, request.at_least):
-        is_maintained = is_blocked_by_maintenance(state, request.at_least)
-        return Blocked(ReasonCode.MAINTENANCE if is_maintained else ReasonCode.NO_CAPACITY)
-    moved = reservations.movable_by(gang)
-    shares = reservations.find_start(gang, request, [other for other, _ in moved]).shares if moved else None
-    if shares is not None:
-        # Found now: once it has started, its usage may put it behind them in the order.
-        return PossibleStart(shares, moved=moved)
-    return _find_shortened_start(cycle, gang, request) or Blocked(ReasonCode.RESERVED, found.max_stay_of_others_ms)
+    with cycle.holds.released() if uses_holds or gang.id in reservations.by_gang else nullcontext():
+        # 1. Limits of the user and the queue, which no node can change.
+        reason = exceeded_limit(state, request)
+        if reason is not None:
+            return Blocked(reason)
+
+        # 2. Beside all reservations.
+        found = reservations.find_start(gang, request)
+        if found.shares is not None:
+            return PossibleStart(_find_better_start(cycle, gang, request, found.shares))
+        if not (reservations.by_gang or state.maintenance) or not find_placement(state, request.at_least):
+            is_maintained = is_blocked_by_maintenance(state, request.at_least)
+            return Blocked(ReasonCode.MAINTENANCE if is_maintained else ReasonCode.NO_CAPACITY)
+
+        # 3. It is reservations, or maintenance to come, that keep it: at the cost of those that it may move. They are
+        # found now: once it has started, its usage may put it behind them in the order.
+        moved = reservations.movable_by(gang)
+        shares = reservations.find_start(gang, request, [other for other, _ in moved]).shares if moved else None
+        if shares is not None:
+            return PossibleStart(shares, moved=moved)
+
+        # 4. With less time than it asks for, if it accepts that.
+        shortened = reservations.find_shortened_start(gang, request)
+        if shortened is not None:
+            shares, stays_ms = shortened
+            return PossibleStart(shares, gang.ran_ms + stays_ms)
+        return Blocked(ReasonCode.RESERVED, found.max_stay_of_others_ms)
 
 
 def _find_better_start(cycle: Cycle, gang: Gang, request: StartRequest, shares: Shares) -> Shares:
@@ -207,12 +257,6 @@ def _slow_nodes(cycle: Cycle, gang: Gang) -> tuple[str, ...]:
     )
 
 
-def _find_shortened_start(cycle: Cycle, gang: Gang, request: StartRequest) -> PossibleStart | None:
-    """Return a start with less time than requested, or None."""
-    shortened = cycle.reservations.find_shortened_start(gang, request)
-    return None if shortened is None else PossibleStart(shortened[0], gang.ran_ms + shortened[1])
-
-
 def _start(cycle: Cycle, candidate: Gang, possible: PossibleStart, last_start: Start | None) -> Started:
     """Start what a candidate stands for, one gang or replica groups, and postpone the reservations in its way."""
     state, starts = cycle.state, list[Start]()
@@ -252,7 +296,10 @@ def next_start(
     cycle: Cycle, gang: Gang, placed: tuple[Shares, Shares], time_ms: int | None, last_start: Start | None
 ) -> Start:
     """Return the start of a gang's next attempt on shares with these spares, after the latest start of the cycle."""
-    state, (shares, spare_shares) = cycle.state, placed
+    state, (shares, spare_shares), saves = cycle.state, placed, None
+    checkpoint = gang.job.spec.checkpoint
+    if checkpoint is not None and checkpoint.every_ms == AUTO:
+        saves = estimate_saves(state, gang, len({share.node for share in shares}), cycle.now_ms)
     return Start(
         gang=gang.id,
         generation=gang.attempt.generation + 1,
@@ -262,7 +309,7 @@ def next_start(
         time_ms=time_ms,
         skipped=gang.checkpoints.fallback.skipped,
         rollback=gang.checkpoints.rollback,
-        saves=_estimate_saves(cycle, gang, shares),
+        saves=saves,
         spares=spare_shares,
         preflight_ms=_preflight_ms(cycle, gang, shares),
     )
@@ -283,13 +330,6 @@ def _preflight_ms(cycle: Cycle, gang: Gang, shares: Shares) -> int | None:
     return None if is_tested or len(names) < rules.min_nodes else rules.timeout_ms
 
 
-def _estimate_saves(cycle: Cycle, gang: Gang, shares: Shares) -> SaveEstimate | None:
-    checkpoint = gang.job.spec.checkpoint
-    if checkpoint is None or checkpoint.every_ms != AUTO:
-        return None
-    return estimate_saves(cycle.state, gang, len({share.node for share in shares}), cycle.now_ms)
-
-
 def next_to_start(cycle: Cycle, candidate: Gang) -> tuple[list[Gang], bool]:
     """Return the gangs that a candidate stands for, and whether it has no more: an array head stands for many.
 
@@ -307,42 +347,3 @@ def next_to_start(cycle: Cycle, candidate: Gang) -> tuple[list[Gang], bool]:
     end = cycle.started_elements[candidate.id] = count + array.starting_together
     elements = [job_arrays.element(candidate, index) for index in array.rest[count:end]]
     return elements, is_wide or end == len(array.rest)
-
-
-def _is_preemption_useful(cycle: Cycle, gang: Gang, reason: ReasonCode) -> bool:
-    """Return whether a gang waits for nodes, not for a quota that is set."""
-    if reason is ReasonCode.OVER_QUOTA:
-        return over_quota(cycle.state, start_request(gang), as_set=True) is None
-    return reason in (ReasonCode.NO_CAPACITY, ReasonCode.MAINTENANCE)
-
-
-def _reserve(cycle: Cycle, gang: Gang, reason: ReasonCode) -> bool:
-    """Make a reservation for a gang, or hold capacity for it, as far as the limits allow; return whether it has one."""
-    if gang.id in cycle.reservations.by_gang:
-        return True
-    if cycle.policy.STRICT_ORDER:
-        _block_later_gangs(cycle, gang, reason)
-        return False
-    may_reserve = cycle.limits.may_reserve(gang)
-    if cycle.limits.reserve(gang):
-        return True
-    if reason is ReasonCode.MAINTENANCE or not cycle.limits.starves(gang) or not cycle.holds.may_hold(gang.queue):
-        return False
-    if may_reserve or not gang.is_forecastable:
-        is_placeable = reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED)
-        start = find_earliest_start(cycle.state, start_request(gang), cycle.now_ms) if is_placeable else None
-        cycle.holds.hold(gang, reason, start.shares if start else ())
-    else:
-        cycle.holds.count_unreserved(gang.queue)
-    return False
-
-
-def _block_later_gangs(cycle: Cycle, gang: Gang, reason: ReasonCode) -> None:
-    """Hold all nodes or, if its quota binds, what is left of the queue's quota, so that no later gang starts.
-
-    A gang that waits for its user's allowance blocks no other.
-    """
-    if reason is ReasonCode.OVER_QUOTA and not cycle.is_queue_blocked(gang.queue):
-        cycle.holds.hold(gang, reason, ())
-    elif reason in (ReasonCode.NO_CAPACITY, ReasonCode.RESERVED, ReasonCode.MAINTENANCE):
-        cycle.holds.hold_all_nodes(gang)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.cycle.attempt import Blocked, Preempts, Reserved, Started
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.cycle.viability import Viability, gang_number
 from ganger.core.queue_order.policy_interface import Key, LaneHeads, join_key
 from ganger.core.state import pending_index as columns

@@ -11,7 +11,7 @@ from functools import partial
 from heapq import nsmallest
 from typing import Final
 
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.fold import fold_moves
 from ganger.core.fold.fold import new_gang
 from ganger.core.nodes.largest_gangs import gpu_forms, largest_gangs

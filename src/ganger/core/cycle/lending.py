@@ -20,7 +20,7 @@ import numpy as np
 
 from ganger.core.cycle import resizing
 from ganger.core.cycle.attempt import next_start, next_to_start
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.nodes.devices import FREE
 from ganger.core.placement.start_check import exceeded_limit, find_placement, start_request
 from ganger.core.queues.quota import Vector

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ganger.core.cycle.cycle import Cycle, Victim
+from ganger.core.cycle.cycle_state import Cycle, Victim
 from ganger.core.placement.start_check import could_ever_start, over_user_limits, start_request
 from ganger.core.preemption.legality import Legality, Planned
 from ganger.core.preemption.surplus import Shrink, Surplus, find_surplus

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final
 
-from ganger.core.cycle.cycle import CURABLE, Cycle
+from ganger.core.cycle.cycle_state import CURABLE, Cycle
 from ganger.core.placement.start_check import (
     StartRequest,
     check_quota,

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.placement.start_check import exceeded_limit, start_request
 from ganger.core.reservations.capacity_forecast import Reservation
 from ganger.core.state.elastic_gangs import is_gain, ranked, unit_of

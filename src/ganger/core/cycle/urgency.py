@@ -7,7 +7,7 @@ which depends on the queue and on whether a gang is large.
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.nodes.topology import Ints
 from ganger.core.state.pending_index import JobClass, LaneEntry
 from ganger.core.state.runtime_estimate import NEVER_MS

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.cycle.attempt import Blocked, Preempts, Reserved, Started
-from ganger.core.cycle.cycle import Cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.cycle.urgency import Urgency
 from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state import pending_index as columns

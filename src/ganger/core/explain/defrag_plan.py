@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from ganger.core.cycle.cycle import simulated_cycle
 from ganger.core.cycle.defrag import find_consolidation
-from ganger.core.cycle.plan import simulated_cycle
 from ganger.core.nodes.largest_gangs import largest_gangs
 from ganger.core.preemption.consolidation import Consolidation, Move
 from ganger.core.preemption.victim_order import cost, unsaved_ms

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ganger.core.cycle import publish_reasons
-from ganger.core.cycle.cycle import Cycle
-from ganger.core.cycle.plan import simulated_cycle
+from ganger.core.cycle.cycle import simulated_cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import WhatIfResult, find_changes, priority_changes
 from ganger.core.failure.save_interval import estimate_saves

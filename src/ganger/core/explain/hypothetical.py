@@ -6,7 +6,7 @@ The cycle is the real one, but nothing is decided: afterwards the state is as it
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold import fold_arrays
 from ganger.core.fold.fold import new_gang
 from ganger.core.queue_order.policy_interface import Policy

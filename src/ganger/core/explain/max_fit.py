@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ganger.core.cycle.attempt import PossibleStart, find_start
-from ganger.core.cycle.cycle import Cycle
-from ganger.core.cycle.plan import simulated_cycle
+from ganger.core.cycle.attempt import PossibleStart, find_start, request_in_cycle
+from ganger.core.cycle.cycle import simulated_cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.explain.explain import reason_view
 from ganger.core.explain.hypothetical import hypothetical_gang
 from ganger.core.nodes.largest_gangs import CPU_MILLI, descending_sizes, gpu_forms, largest_gangs
@@ -111,7 +111,8 @@ def _largest(cycle: Cycle, gang: Gang, node: Shape, level: str, *, is_administra
     high, low, largest = len(cycle.state.nodes.nodes), 0, None
     while low < high:
         middle = (low + high + 1) // 2
-        possible = find_start(cycle, _with_shape(cycle, gang, replace(node, nodes=middle, layout=layout)))
+        larger = _with_shape(cycle, gang, replace(node, nodes=middle, layout=layout))
+        possible = find_start(cycle, larger, request_in_cycle(cycle, larger))
         if isinstance(possible, PossibleStart):
             low, largest = middle, possible.shares
         else:

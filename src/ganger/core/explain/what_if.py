@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ganger.core.cycle.attempt import PossibleStart, find_start
-from ganger.core.cycle.cycle import Cycle
-from ganger.core.cycle.plan import simulated_cycle
+from ganger.core.cycle.attempt import PossibleStart, find_start, request_in_cycle
+from ganger.core.cycle.cycle import simulated_cycle
+from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.explain.hypothetical import hypothetical_gang
 from ganger.core.placement.restrictions import name_list, restrictions, with_selector
 from ganger.core.placement.start_check import place_request, start_request
@@ -282,7 +282,8 @@ class _Trial:
         """Return the shares that the gang would start on now, or none."""
         # The run time estimate depends on the shape.
         expected = self._cycle.state.history.estimate(gang.job, gang.shape, 0)
-        result = find_start(self._cycle, replace(gang, expected=expected))
+        gang = replace(gang, expected=expected)
+        result = find_start(self._cycle, gang, request_in_cycle(self._cycle, gang))
         return result.shares if isinstance(result, PossibleStart) else ()
 
     def _with_shape(self, shape: Shape) -> Gang:

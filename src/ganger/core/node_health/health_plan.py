@@ -1,6 +1,6 @@
 """Decisions about faulty nodes: cordons, drains, repair steps, tests, returns. A function of state and time.
 
-`core.cycle.plan` asks first; what is decided here makes a cycle of its own, and the next one, at once, counts on it.
+`core.cycle.cycle` asks first; what is decided here makes a cycle of its own, and the next one, at once, counts on it.
 Nothing is decided twice: each decision changes the record of its node, and each hook has a number.
 """
 

@@ -1,13 +1,13 @@
 """Trial run of another policy document: jobs it would strand, and what the next cycle would do differently.
 
-Runs on a copy of the state, with the cycle of `core.cycle.plan` itself, so that the prediction is what would happen.
+Runs on a copy of the state, with the cycle of `core.cycle.cycle` itself, so that the prediction is what would happen.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ganger.core.cycle.plan import plan
+from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.start_check import start_request
