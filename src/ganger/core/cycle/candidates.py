@@ -4,11 +4,17 @@ A cycle may have tens of thousands of pending gangs, of which few can start, so 
 avoided in three steps:
 
 1. Pending gangs wait in lanes, each sorted by age, so only the first gang of a lane that may start competes.
-2. All groups of equal gangs are tested at once for whether one of them may start (`core.cycle.viability`).
+2. All job classes are tested at once for whether one of them may start (`core.cycle.viability`).
 3. For the first gang of each lane the policy gives a lower bound of its key, for all lanes at once. The exact key is
    computed only for lanes whose bound is not above the smallest exact key.
 
-Usage only grows within a cycle, so that a key that was computed earlier is a lower bound too.
+The order is right although keys change while gangs start, since usage only grows within a cycle: a key that was
+computed earlier is a lower bound of the key now. So the heap holds lower bounds, and its first entry is computed again
+before it is returned: if its key is still the same, no other can be smaller, as each of them is at least its bound. An
+entry whose key has grown goes back into the heap. This is the lazy evaluation of a greedy choice (Minoux, 1978).
+
+A lane is in one of three places: among `_unkeyed` by the bound of its first gang, in the heap by a key of it, or in
+neither, once none of its gangs is viable; `_rescan` brings it back if one has become viable.
 """
 
 from bisect import bisect_right
@@ -30,9 +36,9 @@ from ganger.core.state.runtime_estimate import NEVER_MS
 LANE_HEAD_COLUMNS: Final = (columns.OWNER, columns.NUMBER, columns.SUBMITTED, columns.PRIORITY, columns.STAYS)
 """Columns of the pending index that make up `LaneHeads`, in its order."""
 MAX_SKIPPED: Final = 128
-"""Gangs skipped one by one before all groups are scanned again."""
-MIN_GROUPS_TO_BOUND: Final = 4
-"""Number of groups up to which exact keys are cheaper than lower bounds."""
+"""Gangs skipped one by one before all job classes are scanned again."""
+MIN_CLASSES_TO_BOUND: Final = 4
+"""Number of job classes up to which exact keys are cheaper than lower bounds, which cost a call of the policy."""
 Candidate = tuple[Key, int, LaneEntry]
 """(order key, number of the gang, entry); no two keys are equal."""
 
@@ -46,16 +52,16 @@ class Candidates:
         self._account_keys: dict[tuple[str, str], Key] = {}
         self._heap: list[Candidate] = []
         self._unkeyed: list[tuple[float, int]] = []
-        """Lane heads without an exact key, smallest bound last: (lower bound of the key, row of the group)."""
+        """Lane heads without an exact key, smallest bound last: (lower bound of the key, row of the job_class)."""
         self._key_bounds = np.full(self._lanes.lane_numbers.limit, -np.inf)
         """By lane, the lower bound of the key of one of its gangs."""
         self._bounded_numbers = np.full(self._lanes.lane_numbers.limit, NEVER_MS, dtype=np.int64)
         """By lane, the number of the gang that the bound was computed for; it holds for later gangs too."""
         self._skip_count = 0
         self._viable: NDArray[np.bool_] = np.zeros(0, dtype=bool)
-        """By row of a group, whether one of its gangs may start."""
+        """By row of a job class, whether one of its gangs may start."""
         self._lane_heaps: dict[int, list[tuple[int, int]]] = {}
-        """By lane, the viable groups as a heap of (least number of the next gang, row)."""
+        """By lane, the viable job classes as a heap of (least number of the next gang, row)."""
         self._scan()
 
     def next(self) -> LaneEntry | None:
@@ -71,7 +77,7 @@ class Candidates:
         while self._fill_heap():
             key, number, entry = self._heap[0]
             if self._viability.close_if_full(entry.demand):
-                if not self._viability.has_open_kind:
+                if not self._viability.has_open_demand:
                     self._scan()
                 if self._viability.is_exhausted:
                     return None
@@ -103,25 +109,25 @@ class Candidates:
     # -- the order -----------------------------------------------------------------------------------------------------
 
     def _scan(self) -> None:
-        """Find all viable groups again, and the head of each lane."""
+        """Find all viable job classes again, and the head of each lane."""
         self._heap, self._unkeyed, self._skip_count, self._lane_heaps = [], [], 0, {}
-        self._viable = self._viability.of_groups(slice(None))
+        self._viable = self._viability.of_job_classes(slice(None))
         self._add_lane_heads(np.flatnonzero(self._viable))
 
     def _rescan(self) -> None:
-        """Add groups that have become viable since the last scan. Those that no longer are get skipped later."""
-        groups, rows_before = self._lanes.index, np.flatnonzero(~self._viable)
-        new_rows = rows_before[self._viability.of_groups(rows_before)]
+        """Add job classes that have become viable since the last scan. Those that no longer are get skipped later."""
+        index, rows_before = self._lanes.index, np.flatnonzero(~self._viable)
+        new_rows = rows_before[self._viability.of_job_classes(rows_before)]
         self._viable[new_rows] = True
         for row in new_rows.tolist():
-            heap = self._lane_heaps.get(groups.rows[row].lane.slot)
+            heap = self._lane_heaps.get(index.rows[row].lane.slot)
             if heap is not None:
-                heappush(heap, (groups.rows[row].number, row))
+                heappush(heap, (index.rows[row].number, row))
         self._add_lane_heads(new_rows)
 
     def _add_lane_heads(self, rows: NDArray[np.intp]) -> None:
-        """Queue the first viable group of each lane of these rows, by the lower bound of its key."""
-        if len(rows) <= MIN_GROUPS_TO_BOUND:
+        """Queue the first viable job_class of each lane of these rows, by the lower bound of its key."""
+        if len(rows) <= MIN_CLASSES_TO_BOUND:
             self._unkeyed += ((-np.inf, row) for row in rows.tolist())
             return
         cells = self._lanes.index.cells
@@ -160,12 +166,12 @@ class Candidates:
         self._push_next_of(entry.lane)
 
     def _push_next_of(self, lane: Lane) -> None:
-        """Push the next viable gang of a lane; a group whose gang is skipped is not viable until the next scan."""
-        groups, heap = self._lanes.index.rows, self._lane_heap(lane)
+        """Push the next viable gang of a lane; a job class whose gang is skipped is not viable until the next scan."""
+        job_classes, heap = self._lanes.index.rows, self._lane_heap(lane)
         while heap:
             number, row = heap[0]
-            group = groups[row]
-            entry = None if self._viability.is_closed(group) else self._viability.first_entry(group, number - 1)
+            job_class = job_classes[row]
+            entry = None if self._viability.is_closed(job_class) else self._viability.first_entry(job_class, number - 1)
             if entry is None:
                 self._viable[row] = False
                 heappop(heap)
@@ -173,20 +179,20 @@ class Candidates:
                 self._viable[row] = False
                 heapreplace(heap, (entry.gang.number, row))
             else:
-                next_index = bisect_right(group.entries, number, key=gang_number)
-                if next_index < len(group.entries):
-                    heapreplace(heap, (group.entries[next_index].gang.number, row))
+                next_index = bisect_right(job_class.entries, number, key=gang_number)
+                if next_index < len(job_class.entries):
+                    heapreplace(heap, (job_class.entries[next_index].gang.number, row))
                 else:
                     heappop(heap)
                 self._push(entry)
                 return
 
     def _lane_heap(self, lane: Lane) -> list[tuple[int, int]]:
-        """Return the viable groups of a lane as a heap, made when first needed."""
+        """Return the viable job classes of a lane as a heap, made when first needed."""
         heap = self._lane_heaps.get(lane.slot)
         if heap is None:
             viable = self._viable
-            heap = [(group.number, group.row) for group in lane.job_classes.values() if viable[group.row]]
+            heap = [(members.number, members.row) for members in lane.job_classes.values() if viable[members.row]]
             self._lane_heaps[lane.slot] = heap
             heapify(heap)
         return heap

@@ -32,7 +32,7 @@ class Precedence:
         self._highest: dict[str, int] | None = None
         """By queue, the highest priority of its pending gangs."""
         self._guaranteed: dict[int, NDArray[np.bool_]] = {}
-        """By queue, and the slot of a kind, whether the queue stayed within its guarantee with one gang of it."""
+        """By queue, and the slot of a demand, whether the queue stayed within its guarantee with one gang of it."""
 
     def order_key(self, gang: Gang) -> tuple[Any, ...]:
         """Return the gang's place in the order."""
@@ -68,21 +68,21 @@ class Precedence:
             self._highest = {name: int(highest[members.slot]) for name, members in lanes.queues.items()}
         return self._highest.get(queue, 0)
 
-    def begin(self, kinds: Iterable[NodeDemand]) -> None:
-        """Compute which queues stay within their guarantee with a gang of each of these kinds.
+    def begin(self, demands: Iterable[NodeDemand]) -> None:
+        """Compute which queues stay within their guarantee with a gang of each of these demands.
 
         Others cannot start. Usage only grows in a cycle, so that a queue that does not never will.
         """
         tree, lanes = self._state.tree, self._state.pending.lanes(self._policy)
         if not tree.has_guarantees:
             return
-        slots = {kind.slot: tree.wanted(kind.shape) for kind in kinds}
-        demands = np.array(list(slots.values()), dtype=np.int64).reshape(-1, len(tree.resources))
+        slots = {demand.slot: tree.wanted(demand.shape) for demand in demands}
+        amounts = np.array(list(slots.values()), dtype=np.int64).reshape(-1, len(tree.resources))
         for index in {index: None for name in lanes.queues for index in tree.path_below_root[tree.index[name]]}:
             limited = tree.limited_resources(index)
-            amounts, left = demands[:, limited], [tree.guarantee_left(index, r) for r in limited]
+            needed, left = amounts[:, limited], [tree.guarantee_left(index, r) for r in limited]
             is_guaranteed = np.zeros(lanes.demand_numbers.limit, dtype=np.bool_)
-            is_guaranteed[list(slots)] = amounts.any(axis=1) & ((amounts == 0) | (amounts <= left)).all(axis=1)
+            is_guaranteed[list(slots)] = needed.any(axis=1) & ((needed == 0) | (needed <= left)).all(axis=1)
             self._guaranteed[index] = is_guaranteed
 
     def exceeding(self, reserved: Iterable[Reservation]) -> dict[tuple[str, int], None]:

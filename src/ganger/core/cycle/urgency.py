@@ -23,48 +23,49 @@ class Urgency:
         self._bounds = self._find_bounds()
         large = cycle.state.document.reservations.large
         min_nodes = large.nodes if large.per_queue != 0 else NEVER_MS
-        self._large_kinds = {kind: None for kind in self._lanes.demands.values() if kind.shape.all_nodes >= min_nodes}
+        demands = self._lanes.demands.values()
+        self._large_demands = {demand: None for demand in demands if demand.shape.all_nodes >= min_nodes}
         self._oldest_since_ms: int | None = None
         self._never: NDArray[np.bool_] | None = None
-        """By slot of a kind, `_never_fit`. Computed when first needed; right for the cycle, which adds no nodes."""
+        """By slot of a demand, `_never_fit`. Computed when first needed; right for the cycle, which adds no nodes."""
 
-    def since_ms(self, group: JobClass) -> int | None:
-        """Return the latest time since which a gang of a group must have waited to be urgent, None if none may be."""
-        if group.unadmitted:
+    def since_ms(self, job_class: JobClass) -> int | None:
+        """Return the latest time since which a gang of a job class has to wait to be urgent, None if none may be."""
+        if job_class.unadmitted:
             return None  # it starts only in free capacity
-        if self._never_fit()[group.demand.slot]:
+        if self._never_fit()[job_class.demand.slot]:
             return None
-        return self._queue_since_ms(group.lane.queue, large=group.demand in self._large_kinds)
+        return self._queue_since_ms(job_class.lane.queue, large=job_class.demand in self._large_demands)
 
-    def of_groups(self, queues: Ints, kinds: Ints, since_ms: Ints) -> NDArray[np.bool_] | None:
-        """Return (N,) True for groups with an urgent gang, or None if no group has one."""
+    def of_job_classes(self, queues: Ints, demands: Ints, since_ms: Ints) -> NDArray[np.bool_] | None:
+        """Return (N,) True for job classes with an urgent gang, or None if no job class has one."""
         urgent_since = np.full((2, self._lanes.queue_numbers.limit), -1, dtype=np.int64)
         for name, members in self._lanes.queues.items():
-            for large in (False, True) if self._large_kinds else (False,):
+            for large in (False, True) if self._large_demands else (False,):
                 latest_ms = self._queue_since_ms(name, large=large)
                 urgent_since[int(large), members.slot] = -1 if latest_ms is None else latest_ms
         if not (urgent_since >= 0).any():
             return None
         is_large = np.zeros(self._lanes.demand_numbers.limit, dtype=np.int64)
-        is_large[[large_kind.slot for large_kind in self._large_kinds]] = 1
-        urgent: NDArray[np.bool_] = since_ms <= urgent_since[is_large[kinds], queues]
-        return urgent & ~self._never_fit()[kinds]
+        is_large[[demand.slot for demand in self._large_demands]] = 1
+        urgent: NDArray[np.bool_] = since_ms <= urgent_since[is_large[demands], queues]
+        return urgent & ~self._never_fit()[demands]
 
     def _never_fit(self) -> NDArray[np.bool_]:
-        """Return, by slot of a kind, whether the nodes in service have too little room for it even if idle.
+        """Return, by slot of a demand, whether the nodes in service have too little room for it even if idle.
 
         Any number of jobs may wait for nodes that are still to come. To try them would find that out for each class of
-        them in every cycle; the sums over idle nodes change only with the nodes, and are looked up once for each kind.
+        them in every cycle; the sums over idle nodes change only with the nodes, and are looked up once a demand.
         """
         if self._never is None:
             has_room = self._cycle.state.nodes.bare().capacity_index.have_room
             self._never = np.zeros(self._lanes.demand_numbers.limit, dtype=np.bool_)
-            self._never[[kind.slot for kind in self._lanes.demands.values() if not has_room(kind.parts)]] = True
+            self._never[[demand.slot for demand in self._lanes.demands.values() if not has_room(demand.parts)]] = True
         return self._never
 
     def is_any(self) -> bool:
         """Return whether a gang of any queue is urgent."""
-        sizes = (False, True) if self._large_kinds else (False,)
+        sizes = (False, True) if self._large_demands else (False,)
         since = (self._queue_since_ms(queue, large=large) for queue in self._lanes.queues for large in sizes)
         urgent = [since_ms for since_ms in since if since_ms is not None]
         if not urgent:
