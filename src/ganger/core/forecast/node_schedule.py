@@ -1,7 +1,17 @@
 """Free capacity of the nodes in a simulated queue: gangs start and end on it, and reservations are kept.
 
 Everything is counted by node, so that a gang on whole nodes waits for whole nodes. Topology, networks and the numbers
-of devices are left out: they seldom decide when a gang starts, and the learned range covers what they cost.
+of devices are left out: they seldom decide when a gang starts, and the learned range covers what they cost. What that
+leaves out makes a forecast too early, never too late: a real start needs all that is asked for here, and more.
+
+The simulated time moves from one release to the next (`next_ms`, `advance`). Invariant: `_can[kind, node]` says whether
+the node satisfies the kind of demand at `now_ms`, and `counts` are its sums; whatever changes `_free` of nodes or
+whether they are open calls `_recount` for them. So the question of whether a gang may start at all costs one comparison
+for each part, and only one that may is placed.
+
+Gangs have numbers: those that are simulated from 0 on, in the order in which they are tried; running ones downwards
+from FIRST_ROW, by their row of the allocation table; NONE for what no gang releases. They say who released a node, and
+so after whom a gang starts.
 """
 
 from heapq import heappop, heappush
@@ -27,12 +37,16 @@ A node has room for EXCLUSIVE guests, and a gang that has it exclusively counts 
 HELD_EXTENDED: Final = 5
 """The first row of extended resources in what gangs hold."""
 EXCLUSIVE: Final = 1 << 20
+"""More guests than any node has, so that one exclusive guest and any other never fit together."""
 NONE: Final = -1
 """No gang."""
 FIRST_ROW: Final = -2
 """Running gangs are numbered downwards from here, by their rows in the allocation table."""
 GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
-"""Its multiples, modulo 1, are spread evenly."""
+"""Its multiples, modulo 1, are spread evenly, and those of neighbours lie far apart: draws without randomness.
+
+Jobs that were submitted together draw run times from all of a user's history, and the same job always draws the same.
+"""
 Bools = NDArray[np.bool_]
 
 

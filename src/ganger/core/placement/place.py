@@ -8,6 +8,11 @@ part of one node gets the best node of any of the types. A gang of several parts
 largest demand first, each on what the others leave; if that fails, in other orders. The whole gang goes into one domain
 if it can, of the lowest level on which that succeeds. Processes of a stacked part go to nodes that the gang already
 uses before others.
+
+Two properties of a placement are used elsewhere, and hold here by construction. It is *monotonic*: what fits on some
+nodes fits on more of them, and beside less that is taken; so callers search by bisection over times, nodes and sizes.
+For a gang of one part it is also *complete*: if there is a place, one is found. For one of several parts it is not, as
+only some orders of the parts and some domains are tried: such a gang may wait although it would fit in another order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +38,7 @@ Placed = TypeVar("Placed")
 MAX_PART_ORDERS: Final = 24
 """The number of part orders tried: all of four parts."""
 MAX_DOMAINS_TRIED: Final = 4
-"""The number of domains of a level tried for a gang of several parts."""
+"""The number of domains of a level tried for a gang of several parts, which cost a placement for each order."""
 _TRIAL_NUMBER: Final = 0
 """Owner of what a trial placement takes; no gang has this number."""
 

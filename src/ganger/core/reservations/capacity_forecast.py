@@ -37,6 +37,11 @@ from ganger.model.units import MINUTE_MS
 
 Device = tuple[str, int]
 _ONE_DEVICE: Final = Shape(nodes=1, gpus=1)
+# A gang that is overdue, or that leaves after its notice, holds its nodes for a time that nobody knows. Two guesses are
+# made of it, for two questions. A reservation that stands is checked against the optimistic one: it is not given up
+# because of a few seconds for which a gang is late, as it would lose its place to no purpose. A new one is made by the
+# pessimistic one: it is not placed on nodes of which it is doubtful that they are free then. What lies between the two
+# is late, but not broken (`ReservationCause.OVERRUN`).
 LATE_AT_ONCE_MS: Final = 1
 """Time until overdue gangs are taken to be gone when reservations are checked."""
 LATE_MARGIN_MS: Final = 10 * MINUTE_MS
@@ -201,6 +206,7 @@ class CapacityForecast:
         notices_ms = {gang.id: gang.attempt.notice_until_ms for gang in leaving}
         notices_ms |= {name: self.now_ms + notice_ms for name, notice_ms in self._ending.items()}
         for name, until_ms in notices_ms.items():
+            # Its notice tells when it is gone, unless that has passed, or all that is late counts as gone at once.
             gone_ms = until_ms + STOP_MS
             is_in_time = gone_ms > self.now_ms and late_ms > self.now_ms + LATE_AT_ONCE_MS
             ends_ms[self._leaving_rows(ledger, state.gangs[name])] = gone_ms if is_in_time else late_ms

@@ -3,6 +3,18 @@
 It is what `core.reservations.quota_forecast` is for any tree, for trees without borrowing limits, lending limits and
 user limits. Reservations are rows of arrays, so that ten thousand of them are checked in microseconds: what the root
 has left at a reserved start is kept with each row and updated by whatever else lasts at that time.
+
+In such a tree only the sum over all queues binds, and only when something begins: between two begins charges only end,
+and more is left. So for each reservation one number for each resource is enough, what the root has left at its begin
+without it:
+
+    left[i] = free(begin[i]) - sum of taken[j] over all j != i with begin[j] <= begin[i] < end[j]
+
+`free(t)` is what running gangs leave, a step function of their ends (`_free_after`). A reservation is feasible if it
+takes no more than its `left`; a charge delays those that begin during it and take more than `left` less the charge.
+A row that is added or removed changes `left` of exactly the rows that begin during it: O(P) for one, where the trees of
+`QuotaForecast` take O(P queues). Rows are not reused, so that an index stays what it was for as long as the forecast
+lives, which is one cycle. `QuotaForecast` is the reference: tests/laws/cycle/test_fast_structures.py decides with both.
 """
 
 from collections.abc import Iterable
@@ -103,6 +115,8 @@ class FlatQuotaForecast:
         begins, ends = np.array([(charge.begin_ms, charge.end_ms) for charge in reserved], dtype=np.int64).T
         taken = np.array([charge.taken for charge in reserved], dtype=np.int64)
         free = self._free_after[self._end_times.searchsorted(begins, side="right")]
+        # Those that last at a begin are those that have begun by then, itself among them, less those that have ended:
+        # two prefix sums for all rows at once, O(P log P), and its own amount back.
         begun, ended = (_sum_until(times_ms, taken, begins) for times_ms in (begins, ends))
         never, nothing = np.full_like(self._begins, _NEVER), np.zeros_like(self._taken)
         self._begins, self._ends = np.concatenate((begins, never)), np.concatenate((ends, never))

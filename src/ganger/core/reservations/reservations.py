@@ -8,6 +8,19 @@ A gang starts beside them only where each of its nodes has what it needs, and it
 long as its time limit; without a limit for ever. The real start is placed by `core.placement.place` like any other: the
 reserved nodes are those on which it is sure to be possible. Source of the rule: conservative backfill (Slurm), with as
 many reservations as the policy says: one is EASY, all is conservative.
+
+A cycle goes through them in this order, which is what keeps a reserved start from being lost to a later gang:
+
+1. *Restore* (`_restore`): those of the state that are still feasible, all at once if they are. Else one by one, the
+   soonest first, so that a conflict costs the later one of two its place.
+2. *Replace* those that are not (`_reserve_again`), after all that can be kept: they get what these leave.
+3. *Move earlier* (`_move_earlier`): a few, since each costs a search.
+4. *Starts* of the cycle: each takes its own reservation out, and stays beside all others (`find_start`).
+5. *Reserve* for gangs that may have one (`reserve`), at the cost of weaker ones, which are postponed (`postpone`).
+
+`changes` has what the cycle decides on each reservation that is not as in the state: after 2 those that broke, after 3
+those that moved as well, at the end the new ones too. `new_decisions` leaves out those that came back to where they
+were. A gang has at most one entry, the last one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +45,10 @@ from ganger.model.decision import ReservationCause, ReservedStart
 from ganger.model.job import GangState
 from ganger.model.shape import Shape
 
+# The four bounds are of work in one cycle, and of no consequence for what is right: what one cycle leaves, the next one
+# does. They were set by the benches `cycle_full` and `cycle_next`.
 MAX_MOVES: Final = 8
-"""Reservations for which one cycle looks for an earlier start."""
+"""Reservations for which one cycle looks for an earlier start: a search each, in turn over the cycles."""
 MAX_MOVABLE: Final = 64
 """Reservations, the soonest, among which a gang may move some: they hold what is free first."""
 MAX_TAKEN_OUT: Final = 8
@@ -92,6 +107,8 @@ class CycleReservations:
         """
         own = self.by_gang.get(gang.id)
         request = request if for_ms is None else request.lasting(for_ms)
+        # Three tests, of which each may say no: nodes and their resources (what is kept is withheld from placement),
+        # devices of several parts together, and quota and user limits at the reserved starts.
         with self._without([*weaker, *([own] if own else [])]):
             if not self.by_gang:
                 return FoundStart(place_request(self.state, request))
@@ -133,6 +150,8 @@ class CycleReservations:
         begin_ms, end_ms = self.now_ms + gang.min_run_ms, self.now_ms + gang.runs_for_ms
         if begin_ms >= end_ms:
             return None
+        # What is free only shrinks with the length of a stay, and only at these times: the longest one is found by
+        # bisection over them, in O(log reservations) placements.
         times_ms = [window.from_ms for window in self.state.maintenance.values()]
         times_ms += self.table.near_profile().edges.tolist() if self.by_gang else []
         ends_ms = [begin_ms, *sorted({ms: None for ms in times_ms if begin_ms < ms < end_ms})]
@@ -505,6 +524,8 @@ class CycleReservations:
         from_ms, before_ms = bounds_ms
         if from_ms >= NEVER_MS:
             return None
+        # Slots rise, and the first that passes every test is the earliest start: nodes that satisfy the demand by
+        # number, quota, nodes that satisfy it in the layout that is asked for, and the reserved starts of others.
         profile, quota = self.table.full_profile(), self.table.quota_forecast()
         request, for_ms = start_request(gang), gang.runs_for_ms
         first_slot = max(profile.slot_at(self.now_ms) + 1, profile.slot_at(from_ms))
