@@ -50,6 +50,8 @@ NODE_REQUEST: Final = f"{GROUP}/node-request"
 """Label of ProvisioningRequests, PodTemplates and placeholder pods: the name of the request."""
 PREFETCH: Final = f"{GROUP}/prefetch"
 """Label of pods that pull an image: the name of the GangJob."""
+LIGHTHOUSE: Final = f"{GROUP}/lighthouse"
+"""Label of the pod and the Service of the lighthouse of a job's replica groups: the name of the GangJob."""
 PROTECTED: Final = f"{GROUP}/protected"
 """Annotation of a node: the annotations that ganger has written there to keep autoscalers off, separated by commas."""
 HEALTH: Final = f"{GROUP}/health"
@@ -133,6 +135,15 @@ def prefetch_pod(gang: str, generation: int, index: int) -> str:
     """Return the name of the pod that pulls a gang's image on the node with this index in its reservation."""
     element = split_element_id(gang)
     return f"{key_of(gang).name}.{f'e{element[1]}-' if element else ''}prefetch-{generation}-{index}"
+
+
+def lighthouse(uid: str) -> str:
+    """Return the name of the pod and of the Service of the lighthouse of the GangJob with this UID.
+
+    A later GangJob of the same name has others, while these are still being deleted. No user's Service has such a name,
+    and it is a valid one: it begins with a letter, which the name of a GangJob need not.
+    """
+    return f"ganger-lighthouse-{uid}"
 
 
 def identity_secret(gang: str) -> str:
