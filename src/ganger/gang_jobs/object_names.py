@@ -62,6 +62,8 @@ REPAIR: Final = f"{GROUP}/repair"
 """Label of the Jobs that run hooks on nodes, and of their pods: the repair step."""
 CONTROL_FIELDS: Final = ("user", "suspend", "stop", "stopNow", "scale", "rollback")
 """Fields of a GangJob's spec that are not part of the job spec."""
+_LIGHTHOUSES: Final = "ganger-lighthouse-"
+"""Beginning of their names: ganger deletes a Service by the name of a pod, which may not be anyone's."""
 _MAX_DIGITS: Final = 6
 """No pod has an amount of as many digits."""
 DEFAULT_USER: Final = "nobody"
@@ -143,7 +145,13 @@ def lighthouse(uid: str) -> str:
     A later GangJob of the same name has others, while these are still being deleted. No user's Service has such a name,
     and it is a valid one: it begins with a letter, which the name of a GangJob need not.
     """
-    return f"ganger-lighthouse-{uid}"
+    return f"{_LIGHTHOUSES}{uid}"
+
+
+def job_of_lighthouse(pod: Pod) -> Key | None:
+    """Return the key of the GangJob whose lighthouse a pod is; None for another pod, whatever its labels are."""
+    name = pod.metadata.labels.get(LIGHTHOUSE)
+    return Key(pod.metadata.namespace, name) if name and pod.metadata.name.startswith(_LIGHTHOUSES) else None
 
 
 def identity_secret(gang: str) -> str:

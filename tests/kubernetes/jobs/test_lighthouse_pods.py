@@ -52,6 +52,10 @@ def groups(api: FakeApi) -> list[Any]:
     return [pod for pod in api.objects("pods") if "ganger.dev/generation" in pod["metadata"].get("labels", {})]
 
 
+def _uids(api: FakeApi, plural: str) -> list[str]:
+    return [item["metadata"]["uid"] for item in lighthouses(api, plural)]
+
+
 def is_complete(api: FakeApi) -> bool:
     return (len(groups(api)), len(lighthouses(api)), len(lighthouses(api, "services"))) == (2, 1, 1)
 
@@ -162,6 +166,64 @@ def test_one_whose_job_is_over_or_gone_is_not_made_again(tmp_path: Path) -> None
             await until(lambda: is_gone(api))
             api.put(_as_new(pod, ownerReferences=[pod["metadata"]["ownerReferences"][0] | {"uid": owner}]))
             await until(lambda: is_gone(api))
+
+    scene(tmp_path, play)
+
+
+def test_a_group_that_starts_while_an_old_one_is_being_deleted_has_one(tmp_path: Path) -> None:
+    """The deletion by which a controller begins takes long, and meets what the start has found."""
+
+    async def play(api: FakeApi, access: Credentials) -> None:
+        put(api, **GROUPS)
+        async with reconciling_controller(access, tmp_path):
+            await until(lambda: is_complete(api))
+            (pod,), (service,) = lighthouses(api), lighthouses(api, "services")
+            put(api, **GROUPS, suspend=True)
+            await until(lambda: status(api).get("phase") == "Suspended" and not groups(api))
+        put(api, **GROUPS)
+        api.inject(Fault("delete", "services", delay_s=5))
+        async with reconciling_controller(access, tmp_path):
+            await until(lambda: len(groups(api)) == 2)
+            assert lighthouses(api, "services")[0]["metadata"]["uid"] == service["metadata"]["uid"]
+            await until(lambda: _uids(api, "services") not in ([], [service["metadata"]["uid"]]))
+            await until(lambda: _uids(api, "pods") not in ([], [pod["metadata"]["uid"]]))
+            assert is_complete(api)
+
+    scene(tmp_path, play)
+
+
+def test_what_is_only_labelled_like_one_is_left_alone(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
+        put(api, **GROUPS)
+        async with reconciling_controller(access, tmp_path):
+            await until(lambda: is_complete(api))
+            (pod,), (service,) = lighthouses(api), lighthouses(api, "services")
+            for item in (pod, service):
+                named = item["metadata"] | {"name": "of-a-user", "ownerReferences": []}
+                api.put(_as_new(item | {"metadata": named}))
+            put(api, **GROUPS, stopNow=True)
+            await until(lambda: not groups(api) and not api.get("pods", pod["metadata"]["name"]))
+        async with reconciling_controller(access, tmp_path) as system:
+            await until(lambda: not system.backend.is_writing)
+            await asyncio.sleep(60)
+            assert api.get("pods", "of-a-user")
+            assert api.get("services", "of-a-user")
+
+    scene(tmp_path, play)
+
+
+def test_one_that_cannot_be_made_again_says_so_and_the_groups_run_on(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
+        put(api, **GROUPS)
+        async with reconciling_controller(access, tmp_path):
+            await until(lambda: is_complete(api))
+            fault = Fault("create", "pods", status=403, reason="Forbidden", message="exceeded quota")
+            fault.times = FOR_EVER
+            api.inject(fault)
+            api.delete("pods", lighthouses(api)[0]["metadata"]["name"])
+            await until(lambda: "cannot be created again: could not create" in status(api)["message"])
+            fault.times = 0
+            await until(lambda: is_complete(api) and "lighthouse" not in status(api)["message"])
 
     scene(tmp_path, play)
 

@@ -136,7 +136,7 @@ class KubernetesBackend(NodesOfCluster):
             *(informer for informer, _ in self.devices.informers),
         )
         self.attempt_pods = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache, self.volumes)
-        lighthouses = LighthousePods(api, self._cache, bootstrap)
+        lighthouses = LighthousePods(api, self._cache, bootstrap, self._pod_startup)
         self._place = PodPlace(self.attempt_pods, bootstrap, self._cache, lighthouses, compose, self._loop)
         self._runtime = GangRuntime(self._place, self._loop)
         self._health = NodeHealth(

@@ -50,8 +50,9 @@ class PodStartup:
     def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         """Handle a pod that was added, changed or deleted."""
         pod = after or before
-        if pod is not None and object_names.LIGHTHOUSE in pod.metadata.labels:
-            self._lighthouse_changed(pod, is_leaving=after is None or after.metadata.deletion_timestamp is not None)
+        if pod is not None and (key := object_names.job_of_lighthouse(pod)) is not None:
+            is_leaving = after is None or after.metadata.deletion_timestamp is not None
+            self.lighthouse_changed(key, "" if is_leaving else lighthouse_message(pod))
             return
         mark = object_names.mark(pod) if pod is not None else None
         if pod is None or mark is None:
@@ -73,9 +74,9 @@ class PodStartup:
         if status.get("generation") == mark.generation and status["phase"] == STARTING:
             self._writer.update(object_names.key_of(job), self._amended(job, status))
 
-    def _lighthouse_changed(self, pod: Pod, *, is_leaving: bool) -> None:
-        key = Key(pod.metadata.namespace, pod.metadata.labels[object_names.LIGHTHOUSE])
-        job, message = object_names.id_of(key), "" if is_leaving else lighthouse_message(pod)
+    def lighthouse_changed(self, key: Key, message: str) -> None:
+        """Show on a GangJob why its lighthouse does not run; nothing if the message is empty."""
+        job = object_names.id_of(key)
         if self._lighthouse_messages.get(job, "") == message:
             return
         if message:

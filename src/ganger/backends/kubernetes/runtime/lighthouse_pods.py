@@ -23,6 +23,7 @@ from typing import Any, Final
 from ganger.backends.kubernetes.binding import is_over
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
+from ganger.backends.kubernetes.pod_startup import PodStartup
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.pod_template import (
     container_security_context,
@@ -37,6 +38,7 @@ from ganger.kubeapi.objects import Key, Object, ObjectMeta, Pod
 from ganger.kubeapi.resources import PODS, SERVICES, Resource
 from ganger.model.job import Job, JobSpec
 from ganger.model.job_sections.pod_spec import PodMetadata, PodSection
+from ganger.model.policy import RESTRICTED
 from ganger.registry import no_gpus
 
 PORT: Final = 29510
@@ -93,10 +95,13 @@ class _Lighthouse:
 
 
 class LighthousePods:
-    """Lighthouses of a cluster. `cache` is kept up to date by the caller; `bootstrap` has the default image of jobs."""
+    """Lighthouses of a cluster. The caller keeps `cache` up to date.
 
-    def __init__(self, api: ApiClient, cache: ClusterCache, bootstrap: PodBootstrap) -> None:
-        self._api, self._cache, self._bootstrap = api, cache, bootstrap
+    `bootstrap` has the default image of jobs, and `startup` shows what keeps a lighthouse from being there.
+    """
+
+    def __init__(self, api: ApiClient, cache: ClusterCache, bootstrap: PodBootstrap, startup: PodStartup) -> None:
+        self._api, self._cache, self._bootstrap, self._startup = api, cache, bootstrap, startup
         self._lighthouses: dict[Key, _Lighthouse] = {}
         """By GangJob: added with its first group, dropped with its last."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,7 +168,7 @@ class LighthousePods:
     def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         """Replace the pod of a lighthouse that is over, or was deleted."""
         pod = after or before
-        if pod is None or object_names.LIGHTHOUSE not in pod.metadata.labels or not self._is_open:
+        if pod is None or object_names.job_of_lighthouse(pod) is None or not self._is_open:
             return
         lighthouse = self._of(pod)
         if lighthouse is None:
@@ -181,16 +186,13 @@ class LighthousePods:
             task.cancel()
 
     def _of(self, pod: Pod) -> _Lighthouse | None:
-        metadata = pod.metadata
-        lighthouse = self._lighthouses.get(Key(metadata.namespace, metadata.labels[object_names.LIGHTHOUSE]))
-        return lighthouse if lighthouse is not None and lighthouse.name == metadata.key else None
+        key = object_names.job_of_lighthouse(pod)
+        lighthouse = None if key is None else self._lighthouses.get(key)
+        return lighthouse if lighthouse is not None and lighthouse.name == pod.metadata.key else None
 
     def _delete_if_unwanted(self, pod: Pod) -> None:
-        name = pod.metadata.labels.get(object_names.LIGHTHOUSE)
-        if name is None or self._of(pod) is not None:
-            return
-        key = Key(pod.metadata.namespace, name)
-        if not self._cache.is_ignored(object_names.id_of(key)):
+        key = object_names.job_of_lighthouse(pod)
+        if key is not None and self._of(pod) is None and not self._cache.is_ignored(object_names.id_of(key)):
             self._run(self._delete(_Lighthouse(name=pod.metadata.key, job=key, uid="", body={}, groups=set())))
 
     def _replace(self, lighthouse: _Lighthouse) -> None:
@@ -210,8 +212,9 @@ class LighthousePods:
                 await self._create(lighthouse)
             except ApiError as error:
                 lighthouse.is_due = True
-                log = _log.warning if lighthouse.failures == 1 else _log.debug
-                log("the lighthouse of the replica groups of %s cannot be created: %s", lighthouse.job.name, error)
+                _log.debug("the lighthouse of %s cannot be created: %s", lighthouse.job.name, error)
+                message = f"the lighthouse of the replica groups is gone, and cannot be created again: {error}"
+                self._startup.lighthouse_changed(lighthouse.job, message)
         lighthouse.has_task = False
 
     async def _create(self, lighthouse: _Lighthouse) -> None:
@@ -294,7 +297,9 @@ def lighthouse_pod(group: Job, uid: str, arguments: tuple[str, ...], image: str,
     # the job's command line, in which that shell expands it for the ranks too.
     program, *options = arguments
     command = ["/bin/sh", "-c", f'exec "{program}" {shlex.join(options)}'] if "$" in program else [program, *options]
-    variables = group.origin.environment | spec.env | {"RUST_LOG": "error"}  # it logs a line for each step otherwise
+    # A user that the image does not know has no home directory, and no name, which torch may ask for.
+    own = {"HOME": "/tmp", "USER": "ganger", "LOGNAME": "ganger"} if security == RESTRICTED else {}  # noqa: S108
+    variables = own | group.origin.environment | spec.env | {"RUST_LOG": "error"}  # it logs each step otherwise
     pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",

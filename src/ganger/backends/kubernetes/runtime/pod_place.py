@@ -128,7 +128,7 @@ class PodPlace(RemotePlace):
         """
         self.runtime.lose(node)
         for pod in self._cache.pods.values():
-            is_own = object_names.mark(pod) is not None or object_names.LIGHTHOUSE in pod.metadata.labels
+            is_own = object_names.mark(pod) is not None or object_names.job_of_lighthouse(pod) is not None
             if pod.spec.node_name == node and is_own:
                 self.runtime.run(self.delete(pod, at_once=True))
 
