@@ -13,6 +13,8 @@ import pytest
 
 from ganger.backends.local.lighthouses import MARK
 from ganger.backends.local.machine_processes import marked
+from ganger.engine.launch import launch_plans
+from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import Array, Job
 from ganger.ports import LiveGeneration
@@ -131,3 +133,23 @@ def test_an_address_that_the_user_gives_is_taken(serve: Serve, job: Job, tmp_pat
     assert (tmp_path / "env-0").read_text().split()[2] == "http://other:29510"
     assert not lighthouses(job)
     assert shutil.which("torchft_lighthouse", path=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("run", "program"),
+    [
+        ("$HOME/venv/bin/python x.py", "/home/ada/venv/bin/"),
+        ('"${HOME}/venv/bin/python" x.py', "/home/ada/venv/bin/"),
+        ("~/venv/bin/python x.py", "/home/ada/venv/bin/"),
+        ("$OF_THE_IMAGE/bin/python x.py", "$OF_THE_IMAGE/bin/"),
+        (("$HOME/python", "x.py"), "$HOME/"),
+        ("python x.py", ""),
+    ],
+)
+def test_its_program_is_beside_the_python_that_a_shell_would_start(
+    run: str | tuple[str, ...], program: str, job: Job
+) -> None:
+    of_run = replace(job, spec=replace(job.spec, run=run, env={"HOME": "/home/ada"}))
+    start, element = group(of_run, 0)
+    (plan,) = launch_plans(start, element, {start.nodes[0]: Node(name=start.nodes[0], address="127.0.0.1")}, "/")
+    assert plan.lighthouse[0] == f"{program}torchft_lighthouse"

@@ -6,6 +6,7 @@ rank.
 
 import json
 from collections.abc import Mapping
+from string import Template
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -121,7 +122,7 @@ class _Composer:
             warm=self._warm,
             watch=_watch_plan(spec.watch),
             preflight=None if self._preflight_ms is None else _preflight_plan(spec, placed, index, self._preflight_ms),
-            lighthouse=_lighthouse(spec) if LIGHTHOUSE not in user_variables else (),
+            lighthouse=_lighthouse(spec, environment) if LIGHTHOUSE not in user_variables else (),
         )
 
     def _rank(self, rank: int, environment: dict[str, str]) -> RankPlan:
@@ -180,13 +181,20 @@ def _watch_plan(watch: Watch | None) -> WatchPlan | None:
     return WatchPlan(metric=watch.metric, markers=markers)
 
 
-def _lighthouse(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command of torchft's lighthouse, from the environment of the job's Python; empty without groups."""
+def _lighthouse(spec: JobSpec, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command of torchft's lighthouse, from the environment of the job's Python; empty without groups.
+
+    No shell will expand the path of a Python in a line such as `~/venv/bin/python train.py`. A variable that is not in
+    `environment` stays: only a container's image may have it.
+    """
     if not spec.replica_groups:
         return ()
     from ganger.framework_api.python_command import python_of  # rarely needed
 
     folder, slash, _ = python_of(spec.run)[0].rpartition("/")
+    if isinstance(spec.run, str):
+        folder = f"$HOME{folder[1:]}" if folder.partition("/")[0] == "~" else folder.lstrip('"')
+        folder = Template(folder).safe_substitute(environment)
     return (f"{folder}{slash}torchft_lighthouse", *LIGHTHOUSE_OPTIONS)
 
 

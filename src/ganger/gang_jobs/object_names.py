@@ -50,6 +50,8 @@ NODE_REQUEST: Final = f"{GROUP}/node-request"
 """Label of ProvisioningRequests, PodTemplates and placeholder pods: the name of the request."""
 PREFETCH: Final = f"{GROUP}/prefetch"
 """Label of pods that pull an image: the name of the GangJob."""
+LIGHTHOUSE: Final = f"{GROUP}/lighthouse"
+"""Label of the pod and the Service of the lighthouse of a job's replica groups: the name of the GangJob."""
 PROTECTED: Final = f"{GROUP}/protected"
 """Annotation of a node: the annotations that ganger has written there to keep autoscalers off, separated by commas."""
 HEALTH: Final = f"{GROUP}/health"
@@ -60,6 +62,8 @@ REPAIR: Final = f"{GROUP}/repair"
 """Label of the Jobs that run hooks on nodes, and of their pods: the repair step."""
 CONTROL_FIELDS: Final = ("user", "suspend", "stop", "stopNow", "scale", "rollback")
 """Fields of a GangJob's spec that are not part of the job spec."""
+_LIGHTHOUSES: Final = "ganger-lighthouse-"
+"""Beginning of their names: ganger deletes a Service by the name of a pod, which may not be anyone's."""
 _MAX_DIGITS: Final = 6
 """No pod has an amount of as many digits."""
 DEFAULT_USER: Final = "nobody"
@@ -133,6 +137,21 @@ def prefetch_pod(gang: str, generation: int, index: int) -> str:
     """Return the name of the pod that pulls a gang's image on the node with this index in its reservation."""
     element = split_element_id(gang)
     return f"{key_of(gang).name}.{f'e{element[1]}-' if element else ''}prefetch-{generation}-{index}"
+
+
+def lighthouse(uid: str) -> str:
+    """Return the name of the pod and of the Service of the lighthouse of the GangJob with this UID.
+
+    A later GangJob of the same name has others, while these are still being deleted. No user's Service has such a name,
+    and it is a valid one: it begins with a letter, which the name of a GangJob need not.
+    """
+    return f"{_LIGHTHOUSES}{uid}"
+
+
+def job_of_lighthouse(pod: Pod) -> Key | None:
+    """Return the key of the GangJob whose lighthouse a pod is; None for another pod, whatever its labels are."""
+    name = pod.metadata.labels.get(LIGHTHOUSE)
+    return Key(pod.metadata.namespace, name) if name and pod.metadata.name.startswith(_LIGHTHOUSES) else None
 
 
 def identity_secret(gang: str) -> str:

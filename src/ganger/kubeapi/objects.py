@@ -229,10 +229,11 @@ class ContainerState(ApiStruct, frozen=True):
 
 
 class ContainerStatus(ApiStruct, frozen=True):
-    """Status of a container. ready: its probes succeed."""
+    """Status of a container. ready: its probes succeed; last_state: how it ended before it was started again."""
 
     name: str = ""
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
     ready: bool = False
 
 

@@ -51,6 +51,7 @@ DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", Devic
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", ConfigMap)
 EVENTS: Final = Resource("", "v1", "events", PartialObjectMetadata)
 SECRETS: Final = Resource("", "v1", "secrets", PartialObjectMetadata)
+SERVICES: Final = Resource("", "v1", "services", PartialObjectMetadata)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", Lease)
 
 

@@ -571,7 +571,8 @@ def test_replica_groups_start_together_and_the_next_controller_starts_others_one
         async with cluster(tmp_path) as (api, access):
 
             def pods() -> list[str]:
-                return sorted(pod["metadata"]["name"] for pod in api.objects("pods"))
+                gangs = (pod for pod in api.objects("pods") if "ganger.dev/job" in pod["metadata"]["labels"])
+                return sorted(pod["metadata"]["name"] for pod in gangs)
 
             async with reconciling_controller(access, tmp_path) as system:
                 submit_one(api, "wide", replica_groups=NODES + 1)

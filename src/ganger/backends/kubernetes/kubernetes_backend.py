@@ -36,6 +36,7 @@ from ganger.backends.kubernetes.pod_log_reader import PodLogReader
 from ganger.backends.kubernetes.pod_networks import rail_claims, with_rail_devices
 from ganger.backends.kubernetes.pod_startup import PodStartup
 from ganger.backends.kubernetes.repair.mark_writer import MarkWriter
+from ganger.backends.kubernetes.runtime.lighthouse_pods import LighthousePods
 from ganger.backends.kubernetes.runtime.pod_place import PodPlace
 from ganger.backends.kubernetes.startup_times import StartupReport
 from ganger.backends.kubernetes.status_writer import StatusWriter
@@ -135,7 +136,8 @@ class KubernetesBackend(NodesOfCluster):
             *(informer for informer, _ in self.devices.informers),
         )
         self.attempt_pods = AttemptPods(self._binder, bootstrap, self.status_writer, self._cache, self.volumes)
-        self._place = PodPlace(self.attempt_pods, bootstrap, self._cache, compose, self._loop)
+        lighthouses = LighthousePods(api, self._cache, bootstrap, self._pod_startup)
+        self._place = PodPlace(self.attempt_pods, bootstrap, self._cache, lighthouses, compose, self._loop)
         self._runtime = GangRuntime(self._place, self._loop)
         self._health = NodeHealth(
             self._inventory,

@@ -50,6 +50,8 @@ class Lighthouses:
         self._files = files
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
         """By job, the shell that this server has started."""
+        self._groups: dict[Path, set[str]] = {}
+        """By job, its gangs that have started and are not over."""
 
     def url(self, gang: str, command: tuple[str, ...], environment: Mapping[str, str], directory: str) -> str | None:
         """Return the address of the lighthouse of a gang's job, which is started with this command if it does not run.
@@ -57,19 +59,33 @@ class Lighthouses:
         None if there is no such program. OSError if it cannot be started.
         """
         job = self._files.array(gang)
+        self._groups.setdefault(job, set()).add(gang)
         pid, port = _recorded(job)
         if pid is None:
             named = Path(directory, command[0]) if "/" in command[0] else command[0]
             program = shutil.which(named, path=environment.get("PATH"))
             if program is None:
                 return None
-            port = port if port and _is_free(port) else _free_port()
-            self._start(job, (program, *command[1:], "--bind", f"{ADDRESS}:{port}"), environment, directory, port)
+            port = _free_port(port)
+            self._end_child(job)
+            job.mkdir(mode=0o700, parents=True, exist_ok=True)
+            child = _spawn(job, (program, *command[1:], "--bind", f"{ADDRESS}:{port}"), environment, directory)
+            self._children[job] = child
+            try:
+                write_private(job / _RECORD, json.dumps({"pid": child.pid, "port": port}))
+            except OSError:
+                self._end_child(job)  # the next server would not find it
+                raise
         return f"http://{ADDRESS}:{port}"
 
-    def end(self, gang: str) -> None:
-        """End the lighthouse of a gang's job, if it has one."""
+    def leave(self, gang: str) -> None:
+        """End the lighthouse of a job with the last of its gangs."""
         job = self._files.array(gang)
+        groups = self._groups.get(job, set())
+        groups.discard(gang)
+        if job not in self._groups or groups:
+            return
+        del self._groups[job]
         pid, _ = _recorded(job)
         if pid is not None:
             _log.debug("ends the lighthouse of %s", gang)
@@ -77,41 +93,14 @@ class Lighthouses:
                 os.killpg(pid, signal.SIGKILL)
         self._end_child(job)
 
-    def end_all_but(self, gangs: Iterable[str]) -> None:
-        """End those of other jobs than these gangs', which ended while no server ran."""
-        live = {self._files.array(gang) for gang in gangs}
+    def resume(self, gangs: Iterable[str]) -> None:
+        """Go on with those of these gangs, which run; end the others, whose jobs ended while no server ran."""
+        for gang in gangs:
+            self._groups.setdefault(self._files.array(gang), set()).add(gang)
         for directory, pid, _ in machine_processes.marked(MARK):
-            if directory.parent == self._files.jobs and directory not in live:
+            if directory.parent == self._files.jobs and directory not in self._groups:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-    def _start(
-        self, job: Path, command: tuple[str, ...], environment: Mapping[str, str], directory: str, port: int
-    ) -> None:
-        _log.debug("starts a lighthouse at port %d: %s", port, command)
-        # Of all that it logs, a line for each step, only errors are of use.
-        variables = {**environment, "RUST_LOG": "error", MARK.decode()[:-1]: str(job)}
-        self._end_child(job)
-        job.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = _open_log(job / "lighthouse.log")
-        try:
-            child = subprocess.Popen(
-                ["/bin/sh", "-c", _AGAIN, "lighthouse", *command],
-                cwd=directory,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
-        self._children[job] = child
-        try:
-            write_private(job / _RECORD, json.dumps({"pid": child.pid, "port": port}))
-        except OSError:
-            self._end_child(job)  # the next server would not find it
-            raise
 
     def _end_child(self, job: Path) -> None:
         """End the shell that this server has started for a job, with its program, and reap it."""
@@ -119,6 +108,27 @@ class Lighthouses:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+
+
+def _spawn(
+    job: Path, command: tuple[str, ...], environment: Mapping[str, str], directory: str
+) -> subprocess.Popen[bytes]:
+    """Start the shell that keeps a program running, which appends to the log of the job. Raises OSError."""
+    _log.debug("starts a lighthouse: %s", command)
+    log = _open_log(job / "lighthouse.log")
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _AGAIN, "lighthouse", *command],
+            cwd=directory,
+            # Of all that it logs, a line for each step, only errors are of use.
+            env={**environment, "RUST_LOG": "error", MARK.decode()[:-1]: str(job)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
 
 
 def _open_log(path: Path) -> int:
@@ -142,17 +152,12 @@ def _recorded(job: Path) -> tuple[int | None, int]:
             return None, 0
 
 
-def _is_free(port: int) -> bool:
+def _free_port(before: int) -> int:
+    """Return a port to listen at: that of before if it is free, which groups that run have heard of."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((ADDRESS, port))
+            probe.bind((ADDRESS, before))
         except OSError:
-            return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((ADDRESS, 0))
+            probe.bind((ADDRESS, 0))
         return int(probe.getsockname()[1])

@@ -35,7 +35,7 @@ from ganger.launcher_server.runtime.gang_runtime import GangRuntime, NodeEnd
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Stop
 from ganger.model.event import Evicted, Failed, NodeLost, NodeReturned, NodesListed
-from ganger.model.job import Job, split_element_id
+from ganger.model.job import Job
 from ganger.ports import LaunchPlan, LaunchPlanner, LiveGeneration, WarmPlan
 
 TAIL_BYTES: Final = 64 << 10
@@ -89,7 +89,7 @@ class MachinePlace:
         for generation in list(runtime.generations.values()):
             self._resume(generation)
         self._end_orphans()
-        self._lighthouses.end_all_but(runtime.generations)
+        self._lighthouses.resume(runtime.generations)
         runtime.report(NodesListed(nodes=tuple(self._nodes.values()), levels=self._cluster.levels))
 
     def begin(self, generation: Generation, previous: Generation | None) -> None:
@@ -224,20 +224,13 @@ class MachinePlace:
         return _kill_all(self._files.task(generation.gang, node).generation(generation.number))
 
     def forget(self, gang: str, generation: Generation | None) -> None:
-        self._forget_lighthouse(gang)
+        self._lighthouses.leave(gang)
         for task in self._launchers.all():
             if task.gang == gang and task.process is None and self._runtime.connection(gang, task.node) is None:
                 self._launchers.forget(task)
 
     def close(self) -> None:
         self._launchers.close()
-
-    def _forget_lighthouse(self, gang: str) -> None:
-        """End the lighthouse of a job with the last of its replica groups."""
-        element = split_element_id(gang)
-        others = (split_element_id(name) for name in self._runtime.generations if name != gang) if element else ()
-        if element and not any(other is not None and other[0] == element[0] for other in others):
-            self._lighthouses.end(gang)
 
     def _launcher_ended(self, task: Task) -> None:
         if self._runtime.connection(task.gang, task.node) is None:

@@ -58,7 +58,7 @@ class RemotePlace(ABC):
 
     @abstractmethod
     def complete(self, plan: LaunchPlan, job: Job) -> LaunchPlan:
-        """Return a plan with what only this place knows, such as the path of the secrets."""
+        """Return a plan with what only this place knows, such as the path of the secrets, or a lighthouse's address."""
 
     def open(self, runtime: GangRuntime, live: tuple[LiveGeneration, ...]) -> None:
         self.runtime = runtime
@@ -139,6 +139,8 @@ class RemotePlace(ABC):
                 token = self.token(plan.gang, "", plan.generation) if plan.agent else None
                 full_plan = replace(plan, inherits=True, agent_address=addresses[plan.node] if token else "")
                 full_plan = self.complete(replace(full_plan, agent_token=token or ""), generation.job)
+                # A place that runs no lighthouse leaves it to the user to give the address of one.
+                full_plan = replace(full_plan, lighthouse=())
                 connection.send("run", generation=generation.number, plan=asdict(full_plan))
 
     def _plans(self, generation: Generation, addresses: Mapping[str, str]) -> tuple[LaunchPlan, ...]:
@@ -147,5 +149,4 @@ class RemotePlace(ABC):
         nodes = {name: replace(node, address=addresses.get(name, node.address)) for name, node in nodes.items()}
         start = replace(generation.start, host=nodes[generation.start.nodes[0]].address)
         plans = self._compose(start, generation.job, nodes, self.directory(generation.job))
-        # Where its lighthouse could run, the job's environment need not be: the user gives the address of one.
-        return tuple(replace(plan, pauses=generation.pauses, lighthouse=()) for plan in plans)
+        return tuple(replace(plan, pauses=generation.pauses) for plan in plans)

@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Final
 
 from ganger.backends.kubernetes import attempt_pods
-from ganger.backends.kubernetes.attempt_pods import AttemptError, AttemptPods
+from ganger.backends.kubernetes.attempt_pods import AttemptError, AttemptPods, admission_failure
 from ganger.backends.kubernetes.binding import NotLeadingError, is_over
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.nodes.node_patience import LauncherContact, LauncherEvidence
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
+from ganger.backends.kubernetes.runtime.lighthouse_pods import LighthousePods
 from ganger.backends.kubernetes.runtime.placed_pods import PlacedPods
 from ganger.backends.kubernetes.runtime.pod_events import PodEvents
 from ganger.gang_jobs import object_names
@@ -59,11 +60,12 @@ class PodPlace(RemotePlace):
         attempt: AttemptPods,
         bootstrap: PodBootstrap,
         cache: ClusterCache,
+        lighthouses: LighthousePods,
         compose: LaunchPlanner,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(compose, loop)
-        self._attempt, self._bootstrap, self._cache = attempt, bootstrap, cache
+        self._attempt, self._bootstrap, self._cache, self._lighthouses = attempt, bootstrap, cache, lighthouses
         self._pods = PlacedPods(cache)
         self._next_log_s: dict[str, float] = {}
         """When a fault of the installation is logged again. Set when it is logged."""
@@ -77,6 +79,7 @@ class PodPlace(RemotePlace):
         self._note_own(before, after)
         if self._events is not None:
             self._events.pod_changed(before, after)
+        self._lighthouses.pod_changed(before, after)
 
     def leaving(self, nodes: Collection[str]) -> set[Key]:
         """Return the pods on these nodes of attempts that are over there."""
@@ -125,7 +128,8 @@ class PodPlace(RemotePlace):
         """
         self.runtime.lose(node)
         for pod in self._cache.pods.values():
-            if pod.spec.node_name == node and object_names.mark(pod) is not None:
+            is_own = object_names.mark(pod) is not None or object_names.job_of_lighthouse(pod) is not None
+            if pod.spec.node_name == node and is_own:
                 self.runtime.run(self.delete(pod, at_once=True))
 
     # -- place ---------------------------------------------------------------------------------------------------------
@@ -142,7 +146,11 @@ class PodPlace(RemotePlace):
             self.lose(node)
         for item in live:
             attempt_pods_by_node = pods.pop((item.job.id, item.start.generation), {})
-            self._resume(runtime.generations[item.job.id], attempt_pods_by_node, item.lost)
+            generation = runtime.generations[item.job.id]
+            self._add_to_lighthouse(generation)
+            self._lighthouses.keep(generation.gang)
+            self._resume(generation, attempt_pods_by_node, item.lost)
+        self._lighthouses.open()
         for pod in [pod for by_node in pods.values() for pod in by_node.values()]:
             self.delete_stale(pod.metadata.key)
 
@@ -151,6 +159,7 @@ class PodPlace(RemotePlace):
             for node in previous.start.nodes:
                 self.runtime.loop.call_later(STALE_AFTER_S, self.delete_stale, self._pods.key(previous, node))
         super().begin(generation, previous)
+        self._add_to_lighthouse(generation)
         self.runtime.run(self.place(generation))
 
     def is_placing(self, generation: Generation) -> bool:
@@ -171,6 +180,7 @@ class PodPlace(RemotePlace):
 
         placed: dict[str, Pod] = {}
         try:
+            await self._ensure_lighthouse(generation)
             placed = await self._attempt.place(generation.start, generation.job, is_wanted)
         except NotLeadingError:
             return
@@ -189,6 +199,26 @@ class PodPlace(RemotePlace):
                 events.pod_ended(generation, node, pod)
             for pod in placed.values():
                 events.watch_startup(generation, self._cache.pods.get(pod.metadata.key, pod))
+
+    def _add_to_lighthouse(self, generation: Generation) -> None:
+        """Note that a replica group needs the lighthouse of its job, if its framework has one."""
+        if not generation.job.spec.replica_groups:
+            return
+        with suppress(Exception):  # the error is reported when the plan is to be run
+            first = self._plans(generation, {})[0]
+            if first.lighthouse:
+                self._lighthouses.add(generation.job, first.lighthouse, self.node(first.node).address or "")
+
+    async def _ensure_lighthouse(self, generation: Generation) -> None:
+        """Create the lighthouse of a replica group before its pods. Raises AttemptError."""
+        try:
+            await self._lighthouses.ensure(generation.gang)
+        except ApiError as error:
+            cause, detail = admission_failure(error, object_names.key_of(generation.gang).namespace)
+            detail = f"the lighthouse of the replica groups: {detail}"
+            if cause is not Cause.INSTALLATION_FAULT:
+                detail = f"{detail}; a job that names one needs no other: env: {{TORCHFT_LIGHTHOUSE: http://HOST:PORT}}"
+            raise AttemptError(cause, generation.start.nodes[0], detail) from None
 
     def _delete_on_lost_nodes(self, generation: Generation, placed: Mapping[str, Pod]) -> None:
         """Delete pods that were bound to a node while it was being lost: `lose` did not see them there."""
@@ -270,6 +300,8 @@ class PodPlace(RemotePlace):
         volume = next((volume.path for volume in job.spec.volumes if volume.name == RUNS), None)
         run_directory = f"{WORK}/{RUNS}/{job.own_path}" if volume is None else f"{volume}/{job.own_path}"
         environment = plan.environment | {"GANGER_RUN_DIR": run_directory}
+        if plan.lighthouse and (url := self._lighthouses.url(job.id)) is not None:
+            environment["TORCHFT_LIGHTHOUSE"] = url
         return replace(plan, environment=environment, secrets=SECRETS if job.spec.secrets else None)
 
     # -- end -----------------------------------------------------------------------------------------------------------
@@ -302,6 +334,7 @@ class PodPlace(RemotePlace):
     def forget(self, gang: str, generation: Generation | None) -> None:
         super().forget(gang, generation)
         self._bootstrap.forget(gang)
+        self._lighthouses.remove(gang)
 
     def forget_attempt(self, generation: Generation) -> None:
         super().forget_attempt(generation)
@@ -310,6 +343,7 @@ class PodPlace(RemotePlace):
 
     def close(self) -> None:
         self._bootstrap.close()
+        self._lighthouses.close()
 
     def delete_stale(self, key: Key) -> None:
         """Delete a pod that has not ended by itself and whose generation is not current any more."""
