@@ -65,9 +65,11 @@ def could_preempt(cycle: Cycle, gang: Gang) -> bool:
     state, rules = cycle.state, preemption_rules(cycle.policy, cycle.state.document)
     attempt, retries = replace(gang.attempt, left=(), target=()), gang.retries.keeping_nothing()
     waiting = replace(gang, state=GangState.PENDING, shape=gang.job.spec.shape, attempt=attempt, retries=retries)
-    choice = None
+    choice, table = None, cycle.reservations.table
     with state.trial():
         state.release(gang)
+        # What is forecast from here on counts its nodes as free, which the rest of the cycle must not.
+        cycle.reservations.table = table.reduced(())
         if cycle.policy.ORDERS_RUNNING:
             staying = [other for other, _ in state.allocated() if not _is_leaving(cycle, other)]
             later = _later_gangs(cycle, waiting, [other for other in staying if other.state is not GangState.PENDING])
@@ -78,6 +80,7 @@ def could_preempt(cycle: Cycle, gang: Gang) -> bool:
             legality = Legality(state, cycle.now_ms, rules, planned)
             if _may_help(cycle, waiting, legality, surplus, has_more=True):
                 choice = _choose_by_rules(cycle, waiting, (legality, surplus, None), {})
+    cycle.reservations.table = table
     return choice is not None and bool(choice.victims or choice.shrinks)
 
 

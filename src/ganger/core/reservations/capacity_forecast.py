@@ -215,6 +215,8 @@ class CapacityForecast:
     def _leaving_rows(self, ledger: ColumnTable, gang: Gang) -> Ints:
         """Return the rows of a gang that is leaving; of one that goes on elsewhere, those of what it gives up."""
         rows = np.array(ledger.row_indices((gang.id,)), dtype=np.int64)
+        if not rows.size:
+            return rows  # inside a trial it counts as gone
         if not gang.attempt.target or (gang.is_short and gang.id in self._ending):
             return rows  # what it keeps, it gives up
         if ledger is not self.state.allocations.table:
