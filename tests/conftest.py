@@ -12,7 +12,7 @@ TIMEOUT_S = {"serial": 300, "long": 900, "cluster": 600}
 SEARCH_TIMEOUT_S = 4 * 3600
 """Upper bound of a test where GANGER_TEST_LONG is set: thousands of examples of a second each."""
 
-pytest_plugins = ["tests.costs"]
+pytest_plugins = ["tests.costs", "tests.leftover_threads"]
 
 # What is started in the background ignores Ctrl-C, and would hand that on to what tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

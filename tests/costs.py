@@ -3,7 +3,9 @@
 CPU time and not wall time: on a machine that others use too, a test of one CPU second may take ten.
 """
 
+import os
 import resource
+import threading
 import time
 import tomllib
 from collections import Counter
@@ -18,6 +20,8 @@ COSTS: Final = ROOT / "tests/costs.tsv"
 BUDGET: Final = ROOT / "tests/budget.toml"
 """CPU seconds that the tests of a folder may take in `make test`."""
 DEAREST: Final = 10
+SLOW_S: Final = 150.0
+"""A test that takes longer is named while it runs: its own time-out may be minutes away, by its marker."""
 WORTH_SORTING_S: Final = 1.0
 
 
@@ -77,7 +81,23 @@ class _Summary:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._running = dict[str, float]()
+        self._ended = threading.Event()
+        self._terminal = os.dup(2)  # the run's own: a test's is captured
         self._cost_s = dict[str, float]()
+
+    def pytest_sessionstart(self) -> None:
+        threading.Thread(target=self._tell_slow_ones, daemon=True).start()
+
+    def pytest_sessionfinish(self) -> None:
+        self._ended.set()
+
+    def _tell_slow_ones(self) -> None:
+        told = set[str]()
+        while not self._ended.wait(5.0):
+            for nodeid, began_s in list(self._running.items()):
+                if nodeid not in told and time.monotonic() - began_s > SLOW_S:
+                    told.add(nodeid)
+                    os.write(self._terminal, f"\nstill running after {SLOW_S:.0f} s: {nodeid}\n".encode())
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._running[nodeid] = time.monotonic()

@@ -9,6 +9,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,7 @@ def test_linter_bans_it_in_the_pure_rooms_only(planted: str, room: str) -> None:
     assert "TID251" not in _ruff(planted, "src/ganger/engine/planted.py")
 
 
+@cache
 def _ruff(text: str, name: str) -> str:
     command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "concise"]
     return subprocess.run(

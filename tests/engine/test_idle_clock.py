@@ -15,9 +15,9 @@ from ganger.backends.simulator.virtual_cluster import VirtualCluster
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.wall_clock import WallClock
-from ganger.kubeapi.credentials import Credentials
 from ganger.model import event as e
 from tests.engine.scenes import nodes, serve, submit
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import BEGIN_MS, CRD, OFFER, controller
 from tests.service.world import Embedded, launcher
 from tests.waiting import wait_until
@@ -78,7 +78,7 @@ def test_the_kubernetes_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             for name in ("n1", "n2"):
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
             api.put(CRD)
-            credentials = Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "config")])
+            credentials = credentials_of(api)
             async with controller(credentials, tmp_path, clock=WallClock()) as running:
                 for event in CORDON_AND_BACK:
                     await asyncio.sleep(HOUR_MS / 1000 / len(CORDON_AND_BACK))

@@ -38,6 +38,7 @@ from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
 from ganger.model.job_sections.retry_spec import Retry
 from ganger.ports import Clock
 from ganger.registry import order
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.disrupting import End, draw_schedule, nodes_for, run_life
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
@@ -94,7 +95,7 @@ class _Faked:
 
     def __init__(self, api: FakeApi, folder: Path, members: int) -> None:
         self._api, self._folder, self._members = api, folder, members
-        self._access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+        self._access = credentials_of(api)
         self.inject = api.inject
 
     @property

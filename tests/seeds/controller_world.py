@@ -21,10 +21,10 @@ from ganger.gang_jobs import object_names
 from ganger.gang_jobs.custom_resources import GANG_JOBS, PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease
 from ganger.kubeapi.request import ObjectRef
 from ganger.launcher_server.connection import Connection
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, OFFER, controller
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
 from tests.seeds.launchers import ServerAddress, VirtualLauncher, Work
@@ -70,7 +70,7 @@ class ControllerWorld:
         self._lives += 1
         folder = self._folder / f"{name}-{self._lives}"
         folder.mkdir()
-        access = Credentials.from_kubeconfig([self._api.kubeconfig(folder / "config", name)])
+        access = credentials_of(self._api, name)
         try:
             async with AsyncExitStack() as stack:
                 own = await stack.enter_async_context(ApiClient(access, PROGRAM, retry_for_s=CLIENT_RETRY_FOR_S))
@@ -318,7 +318,7 @@ class ControllerWorld:
                 api.add_user(user)
             for name in NAMES:
                 self._start(name)
-            access = Credentials.from_kubeconfig([api.kubeconfig(self._folder / "config", "user")])
+            access = credentials_of(api, "user")
             async with ApiClient(access, PROGRAM) as client:
                 users = [asyncio.create_task(self._user(client, name)) for name in self._jobs]
                 trouble = asyncio.create_task(self._trouble())

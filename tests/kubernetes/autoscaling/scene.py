@@ -15,6 +15,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import Autoscaling
 from ganger.model.units import MINUTE_MS
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, OFFER, Controlled
 from tests.kubernetes.jobs.test_gang_jobs import reconciling_controller
 from tests.kubernetes.policy.test_policy_objects import definition
@@ -102,7 +103,7 @@ def play(played: Play, *definitions: Any) -> None:
         async with FakeApi(kubelet=True) as api:
             for created in (CRD, *definitions):
                 api.put(created)
-            scene = Scene(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]), folder)
+            scene = Scene(api, credentials_of(api), folder)
             scene.add_node("n0")
             await played(scene)
 

@@ -12,9 +12,9 @@ from ganger.controller.autoscaling.node_protection import ANNOTATIONS, PASS_S, R
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.gang_jobs.object_names import PROTECTED
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.credentials import Credentials
 from ganger.model.policy import Autoscaling
 from ganger.model.units import MINUTE_MS
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, put, reconciling_controller, running, set_rules, status
 from tests.kubernetes.manifests.test_manifests import granted
@@ -53,7 +53,7 @@ def play(played: Play) -> None:
             for name in (*RESERVED, *IDLE):
                 add_node(api, name)
             api.put(CRD)
-            access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+            access = credentials_of(api)
 
             @asynccontextmanager
             async def leads(after_ms: int | None = MINUTE_MS) -> AsyncIterator[None]:

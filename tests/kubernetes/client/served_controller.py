@@ -27,11 +27,11 @@ from ganger.gang_jobs.controller_tokens import (
 )
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.credentials import Credentials
 from ganger.rest.app import make_app
 from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
 from ganger.settings import Home
 from tests.in_process import ganger_in_process
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, OFFER, Controlled, controller
 from tests.kubernetes.jobs.test_gang_jobs import NO_CODE
 from tests.kubernetes.policy.test_policy_objects import definition
@@ -156,7 +156,7 @@ async def _running(folder: Path, space: str, *, has_store: bool) -> AsyncIterato
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
         for created in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
             api.put(created)
-        access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+        access = credentials_of(api)
         served_system = ServedController(folder, asyncio.get_running_loop(), api, space)
         async with ApiClient(access, PROGRAM) as own:
             policies = PolicyReconciler(own, lambda: True)

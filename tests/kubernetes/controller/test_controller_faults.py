@@ -16,6 +16,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CLIENT_RETRY_FOR_S, LeaderLease, LeaseLostError
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job_sections.retry_spec import Retry
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
 from tests.kubernetes.policy.test_policy_objects import definition, following, in_force, queue
 from tests.waiting import until
@@ -36,7 +37,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]],
             if defined:
                 api.put(CRD)
                 api.put(JOB)
-            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
+            await play(api, credentials_of(api))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())

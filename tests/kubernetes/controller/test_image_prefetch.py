@@ -14,7 +14,7 @@ from ganger.controller import image_prefetch
 from ganger.controller.image_prefetch import ImagePrefetch
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import SPEC, put, reconciling_controller, running, set_rules, status
 from tests.waiting import until
@@ -41,7 +41,7 @@ def play(played: Play, nodes: int = 3) -> None:
                 node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index:02}"}}
                 api.put(node | {"status": OFFER | ready})
             api.put(CRD)
-            access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+            access = credentials_of(api)
 
             @asynccontextmanager
             async def leads(*, prefetch: bool = True) -> AsyncIterator[None]:

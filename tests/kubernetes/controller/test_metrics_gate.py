@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from ganger.controller.token_review import MAX_CHARACTERS, MetricsGate, TokenReviewer
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.admin import credentials_of
 from tests.rest.asgi import Answer, request
 from tools.fakeapi import FakeApi
 from tools.fakeapi.errors import StatusError
@@ -60,7 +60,7 @@ def send_request(
     async def play() -> tuple[Answer, list[Any]]:
         async with FakeApi() as api:
             reviews = play_api_server(api, is_away=is_away)
-            access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+            access = credentials_of(api)
             async with ApiClient(access, PROGRAM) as client:
                 gate = MetricsGate(
                     app_answering("figures"), app_answering("gate"), TokenReviewer(client, "ganger-system")

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from ganger.controller.standby import HEALTH, LEADS, Candidacy, HealthApp, LeaderLabel, StandbyApp
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.resources import PODS
+from tests.kubernetes.admin import credentials_of
 from tests.rest.asgi import request
 from tools.fakeapi import FakeApi, Fault
 
@@ -61,7 +61,7 @@ def test_the_label_moves_to_the_leader_even_from_a_pod_that_was_killed(
                         "spec": {"containers": [{"name": "c"}]},
                     }
                 )
-            access = Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "config")])
+            access = credentials_of(api)
             async with ApiClient(access, PROGRAM, retry_for_s=0.0) as client:
                 label = LeaderLabel(client, "sys", "new")
                 await label.remove()

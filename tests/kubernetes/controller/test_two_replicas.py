@@ -14,10 +14,10 @@ import pytest
 from ganger.controller.standby import Candidacy
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.lease import CANDIDATE_PERIOD_S, CLIENT_RETRY_FOR_S, LEASE_DURATION_S, LeaderLease
 from ganger.model.event import Submitted
 from tests.examples import one_in_gate
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import BEGIN_MS, CRD, JOB, OFFER, Controlled, controller, job_of
 from tests.kubernetes.controller.test_controller_faults import bound, is_bound
 from tests.waiting import until
@@ -75,7 +75,7 @@ class Replicas:
         self.lives += 1
         folder, lost = self.folder / f"{name}-{self.lives}", asyncio.Event()
         folder.mkdir()
-        access = Credentials.from_kubeconfig([self.api.kubeconfig(folder / "config", name)])
+        access = credentials_of(self.api, name)
         async with AsyncExitStack() as stack:
             own = await stack.enter_async_context(ApiClient(access, PROGRAM, retry_for_s=CLIENT_RETRY_FOR_S))
             lease = LeaderLease(own, "default", "ganger-controller", f"{name}-{self.lives}")

@@ -13,9 +13,9 @@ from ganger.controller.durable.event_archive import Begin, newest
 from ganger.controller.durable.store import DirectoryStore, StoredFile, StoreError
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
-from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.request import ObjectRef
 from ganger.kubeapi.resources import LEASES
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import controller
 from tests.kubernetes.controller.test_controller_faults import bound, scene, submit
 from tests.waiting import until
@@ -105,7 +105,7 @@ def test_a_leader_does_not_wait_for_a_store(is_silent: bool, tmp_path: Path, mon
 
     async def test() -> None:
         async with FakeApi() as api:
-            access = Credentials.from_kubeconfig([api.kubeconfig(tmp_path / "config")])
+            access = credentials_of(api)
             async with ApiClient(access, PROGRAM) as client:
                 begin = await DurableState(store, client, LEASE, lambda: True).begin()
                 await until(lambda: "StoreUnavailable" in reasons(api))

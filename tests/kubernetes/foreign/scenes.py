@@ -11,6 +11,7 @@ from typing import Any
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import Preemption, document_of
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, OFFER
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
@@ -25,7 +26,7 @@ def scene(nodes: int, play: Play) -> None:
             for index in range(nodes):
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
             api.put(CRD)
-            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]), folder)
+            await play(api, credentials_of(api), folder)
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner, TemporaryDirectory() as folder:
         runner.run(played(Path(folder)))

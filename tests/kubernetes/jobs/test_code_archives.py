@@ -27,6 +27,7 @@ from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD
 from tests.kubernetes.manifests.test_manifests import granted
 from tests.waiting import until
@@ -48,7 +49,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]])
         async with FakeApi() as api:
             api.put(CRD)
             api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}})
-            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
+            await play(api, credentials_of(api))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())

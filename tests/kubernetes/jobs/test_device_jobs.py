@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import reconciling_controller
 from tests.waiting import until
@@ -30,7 +30,7 @@ def placed(folder: Path, node: dict[str, Any], spec: dict[str, Any]) -> dict[str
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": about, "status": status})
             api.put(CRD)
             api.put(JOB | {"spec": SPEC | spec})
-            access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+            access = credentials_of(api)
             async with reconciling_controller(access, folder):
                 await until(is_bound(api))
             pods.extend(api.objects("pods"))

@@ -20,6 +20,7 @@ from ganger.model.event import Checkpointed, PolicySet
 from ganger.model.job import GangState
 from ganger.model.policy import Rules
 from ganger.model.watch.rollback import Rollback
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from tests.waiting import until
 from tools.fakeapi import FakeApi
@@ -36,7 +37,7 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[FakeApi, Credentials]]:
         for index in range(NODES):
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
         api.put(CRD)
-        yield api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+        yield api, credentials_of(api)
 
 
 async def _none(*asked: object) -> Any:

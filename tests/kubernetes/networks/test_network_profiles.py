@@ -23,6 +23,7 @@ from ganger.model.decision import Cause
 from ganger.networks.attachments import definitions
 from ganger.networks.profile_text import profile_from_object
 from ganger.spec import spec_from_dict
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import JOB, put, reconciling_controller, status
 from tests.kubernetes.jobs.test_job_events import events_of
@@ -57,7 +58,7 @@ def scene(play: Play) -> None:
             api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fabric"}})
             for created in (CRD, definition("networkprofiles", "NetworkProfile"), nad_crd()):
                 api.put(created)
-            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]), folder)
+            await play(api, credentials_of(api), folder)
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner, TemporaryDirectory() as folder:
         runner.run(played(Path(folder)))

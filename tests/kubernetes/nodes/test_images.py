@@ -10,8 +10,8 @@ import pytest
 
 from ganger.backends.kubernetes.nodes import image_names
 from ganger.backends.kubernetes.nodes.image_names import AskedImages, full_name
-from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import CustomObject, Node
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, JOB, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import put, reconciling_controller, status
 from tests.waiting import until
@@ -91,7 +91,7 @@ def test_a_job_goes_to_the_equal_node_that_has_its_image() -> None:
                     "status": ended,
                 }
             )
-            access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+            access = credentials_of(api)
             async with reconciling_controller(access, folder):
                 put(api, image="python:3.13", nodes=1)
                 await until(lambda: status(api).get("nodes") == ["n2"])

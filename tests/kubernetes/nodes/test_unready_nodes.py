@@ -15,6 +15,7 @@ import pytest
 from ganger.backends.kubernetes.nodes.node_patience import DISCONNECTED_LOST_AFTER_S, LOST_AFTER_S
 from ganger.engine.query.listing_rows import node_rows
 from ganger.kubeapi.credentials import Credentials
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from tests.kubernetes.controller.test_controller_faults import bound, status, submit
 from tests.waiting import until
@@ -35,7 +36,7 @@ def scene(
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
             api.put(CRD)
             api.put(JOB)
-            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
+            await play(api, credentials_of(api))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())

@@ -15,6 +15,7 @@ from ganger.gang_jobs import object_names
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tests.examples import examples
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, GANG, JOB, OFFER, Controlled, bind_under_faults, controller, job_of
 from tests.kubernetes.disrupting import SETTLES_S
 from tests.waiting import until
@@ -40,7 +41,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
             api.put(CRD)
             api.put(JOB)
-            return await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
+            return await play(api, credentials_of(api))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(played())

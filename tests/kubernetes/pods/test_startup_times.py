@@ -10,8 +10,8 @@ import pytest
 
 from ganger.backends.kubernetes.startup_times import startup_times
 from ganger.cli.output.job_detail_text import startup_text
-from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Pod
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, OFFER
 from tests.kubernetes.jobs.test_gang_jobs import put, reconciling_controller, status
 from tests.waiting import until
@@ -62,7 +62,7 @@ def test_the_pod_that_took_longest_is_on_the_job() -> None:
                 ready = {"conditions": [{"type": "Ready", "status": "True"}]}
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER | ready})
             api.put(CRD)
-            access = Credentials.from_kubeconfig([api.kubeconfig(folder / "config")])
+            access = credentials_of(api)
             async with reconciling_controller(access, folder):
                 put(api)
                 await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == 2)

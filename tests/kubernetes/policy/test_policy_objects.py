@@ -17,6 +17,7 @@ from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.policy import PolicyDocument
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, OFFER, controller, job_of
 from tests.waiting import until
 from tools.fakeapi import FakeApi
@@ -46,7 +47,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) 
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": OFFER})
             for created in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
                 api.put(created)
-            await play(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]))
+            await play(api, credentials_of(api))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())

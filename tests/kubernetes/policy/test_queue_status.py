@@ -20,6 +20,7 @@ from ganger.core.state.state import State
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
 from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.objects import Key
 from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.binding import Controlled, controller, job_of
 from tests.kubernetes.policy.test_policy_objects import queue, scene
@@ -46,20 +47,21 @@ async def leading(access: Credentials, folder: Path) -> AsyncIterator[Controlled
             await asyncio.gather(runs, return_exceptions=True)
 
 
-def submit(api: FakeApi, system: Controlled, name: str, user: str, queue: str = "default") -> str:
-    """Create a job that takes the only node, and its object."""
+async def submit(api: FakeApi, system: Controlled, name: str, user: str, queue: str = "default") -> str:
+    """Create a job that takes the only node, and its object, which the controller has to know: it is "deleted" else."""
     job = job_of(1)
     about = {"name": name, "namespace": "default"}
     created = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about, "spec": {}}
     api.put(created)
     job = replace(job, id=f"{name}.default", user=user, spec=replace(job.spec, queue=queue))
+    await until(lambda: system.backend.job(Key("default", name)) is not None)
     system.loop.post(Submitted(job=job))
     return job.id
 
 
 async def use(api: FakeApi, system: Controlled, name: str, user: str, for_s: float) -> None:
     """Have a user hold the node for that long."""
-    job = submit(api, system, name, user)
+    job = await submit(api, system, name, user)
     await until(lambda: system.state_of(job) == "starting")
     await asyncio.sleep(for_s)
     system.loop.post(StopRequested(gang=job))
@@ -105,9 +107,9 @@ def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
             await until(lambda: usage(api, "root") and usage(api, "root")["failures"][1] == failures.node_ms)
         async with leading(access, tmp_path) as system:
             assert (known(system.loop.copy()), system.loop.copy().history.failures) == (before, failures)
-            blocks = submit(api, system, "blocks", "eve")
+            blocks = await submit(api, system, "blocks", "eve")
             await until(lambda: system.state_of(blocks) == "starting")
-            waiting = [submit(api, system, f"next-{user}", user) for user in ("ada", "bob")]
+            waiting = [await submit(api, system, f"next-{user}", user) for user in ("ada", "bob")]
             await until(lambda: len(system.loop.copy().gangs) == len(waiting) + 1)
             system.loop.post(StopRequested(gang=blocks))
             await until(lambda: "starting" in map(system.state_of, waiting))
@@ -142,7 +144,7 @@ class Crash(Fault):
 def test_no_end_is_counted_that_its_job_does_not_say(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         async with leading(access, tmp_path) as system:
-            job = submit(api, system, "long", "ada")
+            job = await submit(api, system, "long", "ada")
             await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(SPELL_S)
             unsaid = Fault(verb="patch", resource="gangjobs/status", times=float("inf"), status=503)
@@ -168,7 +170,7 @@ def test_a_crash_at_any_write_after_an_end_counts_nothing_twice(tmp_path: Path) 
             await use(api, system, "before", "ada", SPELL_S)
             await until(lambda: usage(api))
             assert SPELL <= held(usage(api)) < 1.5 * SPELL
-            job = submit(api, system, "last", "ada")
+            job = await submit(api, system, "last", "ada")
             await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(2 * SPELL_S)
             api.inject(crash)
@@ -204,12 +206,12 @@ def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
         api.put(queue("lab"))
         async with leading(access, tmp_path) as system:
             await until(lambda: "lab" in system.loop.copy().document.queues)
-            job = submit(api, system, "first", "ada", "lab")
+            job = await submit(api, system, "first", "ada", "lab")
             await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(SPELL_S)
             system.loop.post(StopRequested(gang=job))
             await until(lambda: usage(api, "lab"))
-            late = submit(api, system, "late", "bob", "lab")
+            late = await submit(api, system, "late", "bob", "lab")
             await until(lambda: system.state_of(late) == "starting")
             api.delete("queues", "lab", "")
             await until(lambda: (usage(api, "root") or {}).get("decayed"), within_s=600.0)
@@ -233,7 +235,7 @@ def test_what_was_used_of_a_queue_that_goes_is_with_the_one_above_it(tmp_path: P
             api.put(created)
         async with leading(access, tmp_path) as system:
             await until(lambda: "team" in system.loop.copy().document.queues)
-            job = submit(api, system, "first", "ada", "team")
+            job = await submit(api, system, "first", "ada", "team")
             await until(lambda: system.state_of(job) == "starting")
             await asyncio.sleep(SPELL_S)
             system.loop.post(StopRequested(gang=job))
@@ -251,7 +253,7 @@ def test_a_queue_shows_who_waits_and_what_is_used(tmp_path: Path) -> None:
         async with leading(access, tmp_path) as system:
             await until(lambda: "lab" in system.loop.copy().document.queues)
             for index in range(3):
-                submit(api, system, f"lab-{index}", "ada", "lab")
+                await submit(api, system, f"lab-{index}", "ada", "lab")
             wanted = {"pending": 2, "running": 1, "gpus": 8, "fairShare": 8}
             await until(lambda: wanted.items() <= status(api, "lab").items())
             # Its parent always exists, and has been given an object.

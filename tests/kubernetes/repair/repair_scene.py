@@ -16,6 +16,7 @@ from ganger.kubeapi.credentials import Credentials
 from ganger.model.node_health.fault import Fault, Severity
 from ganger.model.node_health.health_event import NodeFaulty
 from ganger.model.node_health.health_record import NodeHealth
+from tests.kubernetes.admin import credentials_of
 from tests.kubernetes.binding import CRD, OFFER, Controlled, controller
 from tests.kubernetes.jobs.test_gang_jobs import running
 from tests.kubernetes.policy.test_policy_objects import definition, policy
@@ -141,7 +142,7 @@ def play(folder: Path, played: Callable[[Scene], Awaitable[None]], rules: dict[s
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": OFFER})
             record = json.dumps({"spec": {"node_health": rules}})
             api.put(policy(node_health=rules) | {"status": {"record": record}})
-            scene = Scene(api, Credentials.from_kubeconfig([api.kubeconfig(folder / "config")]), folder)
+            scene = Scene(api, credentials_of(api), folder)
             async with running(scene.play_jobs()):
                 await played(scene)
 

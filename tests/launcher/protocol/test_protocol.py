@@ -83,6 +83,17 @@ def test_link_sends_no_updates_while_not_welcomed(tmp_path: Path) -> None:
         link.close()
 
 
+def test_link_forgets_what_is_acknowledged_and_nothing_else(tmp_path: Path) -> None:
+    with selectors.DefaultSelector() as selector:
+        link = Link(Server(str(tmp_path / "s")), selector, dict, lambda message: None)
+        for step in (1, 2):
+            link.send_fact("cleared", gang="g", node="n", generation=step, killed=[], grace_ms=0)
+        link._acknowledged(1)
+        assert link.has_unacknowledged, "the second is sent again"
+        link._acknowledged(2)
+        assert not link.has_unacknowledged, "a launcher whose report has arrived does not wait for more"
+
+
 @pytest.mark.parametrize(("prefix", "is_remote"), [("", False), ("unix:", True)])
 def test_a_tunnels_socket_leads_to_a_server_elsewhere(tmp_path: Path, prefix: str, is_remote: bool) -> None:
     """The launcher gets its plan from a server that shares no disk with it, though it connects to a socket here."""

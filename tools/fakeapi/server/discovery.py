@@ -27,11 +27,10 @@ def document(path: str, resources: Iterable[Resource]) -> dict[str, Any] | None:
         return VERSION
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-    groups = _groups(resources)
     if path == "/apis":
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(groups.values())}
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(_groups(resources).values())}
     if match := re.fullmatch(r"/apis/([^/]+)", path):
-        group = groups.get(match[1])
+        group = _groups(resources).get(match[1])
         return {"kind": "APIGroup", "apiVersion": "v1", **group} if group else None
     if match := re.fullmatch(r"/(?:api|apis/([^/]+))/([^/]+)", path):
         name, version = match[1] or "", match[2]

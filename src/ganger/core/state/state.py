@@ -5,7 +5,7 @@ Decisions that are not confirmed yet are part of it: a gang that is starting hol
 otherwise.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -111,7 +111,7 @@ class State:
         self.fair_shares = FairShares(
             self.tree, capacity(self.nodes), image.usage, self.at_ms, self.document.half_life_ms
         )
-        self.recount()
+        self._count_gangs()
 
     def image(self) -> Image:
         """Return what a snapshot keeps. It shares the gangs: encode it before the next event is folded."""
@@ -399,8 +399,7 @@ class State:
         """Replace the nodes and rebuild the arrays. Gangs must already have left the nodes that are gone."""
         for name in [name for name in self.health.by_node if name not in states]:
             self.health.drop(name)
-        self.nodes = self.nodes.rebuilt(cluster.nodes, states, cluster.levels, self.document)
-        self.recount()
+        self._rebuild(cluster.nodes, states, cluster.levels)
 
     def change_node(self, node: Node) -> None:
         """Replace a node by one that `is_same_node`: O(queues), not O(gangs)."""
@@ -414,20 +413,27 @@ class State:
 
     def recount(self) -> None:
         """Rebuild everything that is derived from gangs, queues and rules."""
-        self.tree = self.tree_with(self.document.queues.values())
         listing = self.nodes.listing
-        self.nodes = self.nodes.rebuilt(listing.nodes, self.node_states(), listing.levels, self.document)
-        for name in (*self.health.suspicions, *self.health.slowness_milli):
-            record = self.health.by_node[name]
-            self.nodes.penalize(name, record.suspicion, record.slowness_milli)
+        self._rebuild(listing.nodes, self.node_states(), listing.levels)
+
+    def _rebuild(self, nodes: Iterable[Node], states: Mapping[str, NodeState], levels: Sequence[str]) -> None:
+        self.nodes = self.nodes.rebuilt(nodes, states, levels, self.document)
+        self.tree = self.tree_with(self.document.queues.values())
         self.fair_shares = self._rebuild_fair_shares()
         self.pending.clear()
         self.arrays.active = {}
         self.allocations, self.timers = Allocations(self.gangs, self.nodes.index, self.nodes.extended.names), Timers()
-        if self.nodes.occupancy.foreign is not None:
-            self.allocations.set_foreign(self.nodes.occupancy.foreign)
         self.quota_charges = QuotaCharges(self.gangs, self.allocations, self.tree, self.type_of)
         self.history.forget_waiting()
+        self._count_gangs()
+
+    def _count_gangs(self) -> None:
+        """Enter all gangs and the health of nodes into parts that are new: of __init__, or of _rebuild."""
+        for name in (*self.health.suspicions, *self.health.slowness_milli):
+            record = self.health.by_node[name]
+            self.nodes.penalize(name, record.suspicion, record.slowness_milli)
+        if self.nodes.occupancy.foreign is not None:
+            self.allocations.set_foreign(self.nodes.occupancy.foreign)
         reallocated = reallocated_nodes(self.gangs.values())
         for gang in self.gangs.values():
             self.pending.dependents.add(gang, self.is_live)

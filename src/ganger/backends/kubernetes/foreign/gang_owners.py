@@ -125,11 +125,15 @@ class GangOwners:
     async def suspended(self) -> list[SuspendTarget]:
         """Return what ganger has suspended."""
         targets = list[SuspendTarget]()
+        served = dict[tuple[str, str], frozenset[str]]()  # asked once: most kinds share their group with others
         for kind in (*KINDS, *PARENTS.values()):
             if not kind.suspend or (resource := kind.resource) is None:
                 continue
+            group = resource.group, resource.version
             try:
-                if resource.plural in await self._api.list_resources(resource.group, resource.version):
+                if group not in served:
+                    served[group] = await self._api.list_resources(*group)
+                if resource.plural in served[group]:
                     owners = await self._api.list(resource, ListOptions(labels=SUSPENDED))
                     targets += [SuspendTarget(kind, owner.metadata.key) for owner in owners]
             except ApiError as error:
