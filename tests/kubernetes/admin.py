@@ -1,9 +1,6 @@
 """Credentials for a fake API server of this process."""
 
-from lightkube.config.kubeconfig import SingleConfig
-from lightkube.config.models import Cluster, Context, User
-
-from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.credentials import Cluster, ClusterAccess, Credentials, User
 from tools.fakeapi import FakeApi
 
 
@@ -13,6 +10,5 @@ def credentials_of(api: FakeApi, user: str = "admin") -> Credentials:
     To parse one takes 10 ms of CPU time, a tenth of a test with a controller. `test_fakeapi.py` reads the file.
     """
     token = next(token for token, name in api.server.tokens.items() if name == user)
-    context = Context(cluster="fakeapi", user=user, namespace="default")
     assert api.url.startswith("http:"), "write a kubeconfig: over TLS it names the authority"
-    return Credentials(SingleConfig("fakeapi", context, Cluster(server=api.url), User(token=token)))
+    return Credentials(ClusterAccess(Cluster(server=api.url), User(token=token), "default"))

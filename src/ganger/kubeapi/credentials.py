@@ -46,7 +46,9 @@ class NoKubeconfigError(CredentialsError):
 # -- records of kubeconfig files (client-go's clientcmd/api/v1); paths in them are absolute once they were read --------
 
 
-class _Cluster(Struct, kw_only=True, rename="kebab", omit_defaults=True):
+class Cluster(Struct, kw_only=True, rename="kebab", omit_defaults=True):
+    """How an API server is reached."""
+
     server: str
     certificate_authority: str = ""
     certificate_authority_data: bytes = b""
@@ -70,7 +72,9 @@ class _Program(Struct, kw_only=True, rename="camel"):
     provide_cluster_info: bool = False
 
 
-class _User(Struct, kw_only=True, rename="kebab"):
+class User(Struct, kw_only=True, rename="kebab"):
+    """As whom."""
+
     token: str = ""
     token_file: str = field(name="tokenFile", default="")
     username: str = ""
@@ -87,7 +91,7 @@ class _User(Struct, kw_only=True, rename="kebab"):
     as_user_extra: dict[str, list[str]] = {}
 
     def __repr__(self) -> str:
-        return "_User(...)"
+        return "User(...)"
 
 
 class _Context(Struct):
@@ -98,7 +102,7 @@ class _Context(Struct):
 
 class _NamedCluster(Struct):
     name: str
-    cluster: _Cluster
+    cluster: Cluster
 
 
 class _NamedContext(Struct):
@@ -108,7 +112,7 @@ class _NamedContext(Struct):
 
 class _NamedUser(Struct):
     name: str
-    user: _User | None
+    user: User | None
 
 
 class _Kubeconfig(Struct, rename="kebab"):
@@ -118,9 +122,11 @@ class _Kubeconfig(Struct, rename="kebab"):
     users: list[_NamedUser] | None = None
 
 
-class _Access(NamedTuple):
-    cluster: _Cluster
-    user: _User
+class ClusterAccess(NamedTuple):
+    """What a context leads to; `namespace` is empty if it names none."""
+
+    cluster: Cluster
+    user: User
     namespace: str = ""
 
 
@@ -138,7 +144,7 @@ class Credentials:
         namespace: the default namespace, empty if none is named.
     """
 
-    def __init__(self, access: _Access) -> None:
+    def __init__(self, access: ClusterAccess) -> None:
         cluster, user = access.cluster, access.user
         self.url, self.namespace = cluster.server.rstrip("/"), access.namespace
         self.proxy, self.server_name = cluster.proxy_url or None, cluster.tls_server_name or None
@@ -183,8 +189,8 @@ class Credentials:
             host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
             namespace = (service_account / "namespace").read_text().strip()
             server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-            cluster = _Cluster(server=server, certificate_authority=str(authority))
-            return cls(_Access(cluster, _User(token_file=str(token)), namespace))
+            cluster = Cluster(server=server, certificate_authority=str(authority))
+            return cls(ClusterAccess(cluster, User(token_file=str(token)), namespace))
         except (KeyError, OSError) as error:
             raise CredentialsError(
                 f"this process has no service account of a cluster ({error}); outside a pod, name a kubeconfig file"
@@ -194,7 +200,7 @@ class Credentials:
     def anonymous(cls, url: str, certificate: str) -> "Credentials":
         """Return no credentials for a server with that certificate (PEM). Raises CredentialsError."""
         try:
-            return cls(_Access(_Cluster(server=url, certificate_authority_data=certificate.encode()), _User()))
+            return cls(ClusterAccess(Cluster(server=url, certificate_authority_data=certificate.encode()), User()))
         except ValueError as error:
             raise CredentialsError(f"the certificate of {url} cannot be read: {error}") from None
 
@@ -241,7 +247,7 @@ class Credentials:
         self._valid_until_s = now_s + valid_for_s
 
 
-def _check(access: _Access) -> None:
+def _check(access: ClusterAccess) -> None:
     """Raise ValueError for settings that contradict each other, or that are not supported."""
     cluster, user = access.cluster, access.user
     url = urlsplit(cluster.server)
@@ -262,7 +268,7 @@ def _check(access: _Access) -> None:
         )
 
 
-def _impersonation_headers(user: _User) -> CIMultiDict[str]:
+def _impersonation_headers(user: User) -> CIMultiDict[str]:
     """Return the headers that ask to act as another user. Raise ValueError for text that no header can have."""
     headers: CIMultiDict[str] = CIMultiDict()
     if user.as_user:
@@ -307,7 +313,7 @@ def _read(path: Path) -> _Kubeconfig:
     return config
 
 
-def _select(configs: Sequence[_Kubeconfig], name: str | None) -> _Access:
+def _select(configs: Sequence[_Kubeconfig], name: str | None) -> ClusterAccess:
     """Return what the context with that name, or the current one, leads to. Raise ValueError."""
     # Reversed: the first of the files that has an entry decides.
     contexts = {entry.name: entry.context for config in reversed(configs) for entry in config.contexts or ()}
@@ -320,10 +326,10 @@ def _select(configs: Sequence[_Kubeconfig], name: str | None) -> _Access:
         raise ValueError(f"there is no context {name!r}; there are: {', '.join(sorted(contexts)) or 'none'}")
     if context.cluster not in clusters or (context.user and context.user not in users):
         raise ValueError(f"context {name!r} names a cluster or user that the files do not have")
-    return _Access(clusters[context.cluster], users.get(context.user) or _User(), context.namespace)
+    return ClusterAccess(clusters[context.cluster], users.get(context.user) or User(), context.namespace)
 
 
-def _tls(cluster: _Cluster, user: _User) -> ssl.SSLContext:
+def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:
     """Return the TLS context of a connection. Raise OSError, of which ssl.SSLError is one, and ValueError."""
     context = ssl.create_default_context(
         cafile=None if cluster.certificate_authority_data else cluster.certificate_authority or None,
@@ -356,7 +362,7 @@ def _content(path: str) -> bytes:
 # -- programs that give credentials ------------------------------------------------------------------------------------
 
 
-async def _run_for_token(program: _Program, cluster: _Cluster) -> tuple[str, float]:
+async def _run_for_token(program: _Program, cluster: Cluster) -> tuple[str, float]:
     """Run an exec program; return its token and for how many seconds it is valid. Raises CredentialsError."""
     if program.api_version not in _EXEC_VERSIONS:
         raise CredentialsError(
@@ -378,7 +384,7 @@ async def _run_for_token(program: _Program, cluster: _Cluster) -> tuple[str, flo
     return token, max(valid_for_s - RENEW_BEFORE_EXPIRY_S, valid_for_s / 2, 1.0)
 
 
-async def _run(program: _Program, cluster: _Cluster) -> bytes:
+async def _run(program: _Program, cluster: Cluster) -> bytes:
     """Run an exec program and return its output. Raise CredentialsError."""
     request: dict[str, Any] = {
         "apiVersion": program.api_version,

@@ -127,7 +127,7 @@ test_priority = scenarios(
             "n1:AAAA n2:BBBB A,prio=-50,time=9h B,prio=100,time=9h",
             "",
             """policy preemption.priority=queue,reservations.per_queue=2 -> AAAA BBBB
-               C:1x4,prio=50,time=1h; D:1x4,prio=95,time=1h -> AAAA BBBB | A requeueing, C no_capacity, D stopping_others""",
+               C:1x4,prio=50,time=1h; D:1x4,prio=95 -> AAAA BBBB | A requeueing, C no_capacity, D stopping_others""",
         ),
         "a job is not preempted before min_run": (
             "n1:AAAA A,prio=0,time=9h",
