@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-GRACE_S: Final = 10.0
+GRACE_S: Final = 60.0
 """What was told to stop is given that long. Only a run that has such a thread waits."""
 _started = dict[threading.Thread, str]()
 """Threads that were started while a test was called, by test; emptied at the end of each file."""

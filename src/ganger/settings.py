@@ -412,7 +412,7 @@ def controller_namespace(environ: Mapping[str, str]) -> str:
 
 def log_level(environ: Mapping[str, str]) -> str:
     """Return the level from which a server, a controller or an agent logs. Raise SettingsError for an unknown one."""
-    level = environ.get(LOG) or "info"
+    level = (environ.get(LOG) or "info").lower()
     if level not in LOG_LEVELS:
         raise SettingsError(f"{LOG}={level} is not a level of a log", f"set it to {', '.join(LOG_LEVELS)}, or unset it")
     return level.upper()

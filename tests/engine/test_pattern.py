@@ -14,6 +14,10 @@ from ganger.patterns import PatternError, pattern
         (r"Xid \d+$", "NVRM: Xid 48", True),
         ("café", "le café", True),
         (r"caf\w", "le café", False),
+        (r"caf\x{e9}", "le café", True),
+        (r"[\x{1F600}-\x{1F64F}]", "\U0001f600", True),
+        (r"a\011b", "a\tb", True),
+        (r"\\x{2}", r"\xx", True),
     ],
 )
 def test_matches_anywhere_in_a_line(text: str, line: str, is_match: bool) -> None:

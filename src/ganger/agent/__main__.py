@@ -46,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
         signal.signal(number, lambda *_: is_over.set())
     try:
         log_format = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-        logging.basicConfig(format=log_format, level=log_level(os.environ))
+        logging.basicConfig(format=log_format, level=logging.INFO)
+        logging.getLogger("ganger").setLevel(log_level(os.environ))
         with ExitStack() as stack:
             stack.enter_context(_announcing(arguments))
             if arguments.controller is not None:

@@ -456,7 +456,7 @@ def control(home: Home, arguments: argparse.Namespace) -> None:
 
 
 def _credentials(files: str | None, context: str | None) -> Credentials:
-    if files is None and context is None and not DEFAULT_KUBECONFIG.expanduser().exists():
+    if not files and context is None and not DEFAULT_KUBECONFIG.expanduser().exists():
         return Credentials.in_cluster()
     return Credentials.from_kubeconfig(
         [Path(file) for file in (files or str(DEFAULT_KUBECONFIG)).split(":") if file], context

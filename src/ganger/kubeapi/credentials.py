@@ -8,14 +8,16 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import ssl
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import msgspec
 from msgspec import Struct, field
@@ -28,10 +30,12 @@ TOKEN_FILE_MAX_AGE_S: Final = 60.0
 RENEW_BEFORE_EXPIRY_S: Final = 60.0
 """Time before its expiry at which a credential is renewed."""
 PROGRAM_TIMEOUT_S: Final = 60.0
+PROGRAM_PAUSE_S: Final = 5.0
+"""Time for which a program that failed is not run again: many requests may wait for it."""
+MAX_ERROR_CHARACTERS: Final = 300
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder in which the kubelet puts the token of a pod's service account, its namespace and the cluster's authority."""
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-_PROXY_SCHEMES: Final = ("http", "https")
 _FOREVER: Final = float("inf")
 
 
@@ -49,12 +53,13 @@ class NoKubeconfigError(CredentialsError):
 class Cluster(Struct, kw_only=True, rename="kebab", omit_defaults=True):
     """How an API server is reached."""
 
-    server: str
+    server: str = ""
     certificate_authority: str = ""
-    certificate_authority_data: bytes = b""
+    certificate_authority_data: str = ""
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
     proxy_url: str = ""
+    extensions: list[dict[str, Any]] = []
 
 
 class _Variable(Struct):
@@ -63,8 +68,8 @@ class _Variable(Struct):
 
 
 class _Program(Struct, kw_only=True, rename="camel"):
-    api_version: str
-    command: str
+    api_version: str = ""
+    command: str = ""
     args: list[str] | None = None
     env: list[_Variable] | None = None
     install_hint: str = ""
@@ -80,9 +85,9 @@ class User(Struct, kw_only=True, rename="kebab"):
     username: str = ""
     password: str = ""
     client_certificate: str = ""
-    client_certificate_data: bytes = b""
+    client_certificate_data: str = ""
     client_key: str = ""
-    client_key_data: bytes = b""
+    client_key_data: str = ""
     exec: _Program | None = None
     auth_provider: Any = None
     as_user: str = field(name="as", default="")
@@ -95,31 +100,31 @@ class User(Struct, kw_only=True, rename="kebab"):
 
 
 class _Context(Struct):
-    cluster: str
+    cluster: str = ""
     user: str = ""
     namespace: str = ""
 
 
 class _NamedCluster(Struct):
     name: str
-    cluster: Cluster
+    cluster: Cluster = field(default_factory=Cluster)
 
 
 class _NamedContext(Struct):
     name: str
-    context: _Context
+    context: _Context = field(default_factory=_Context)
 
 
 class _NamedUser(Struct):
     name: str
-    user: User | None
+    user: User = field(default_factory=User)
 
 
 class _Kubeconfig(Struct, rename="kebab"):
-    current_context: str | None = None
-    clusters: list[_NamedCluster] | None = None
-    contexts: list[_NamedContext] | None = None
-    users: list[_NamedUser] | None = None
+    current_context: str = ""
+    clusters: list[_NamedCluster] = []
+    contexts: list[_NamedContext] = []
+    users: list[_NamedUser] = []
 
 
 class ClusterAccess(NamedTuple):
@@ -141,20 +146,32 @@ class Credentials:
         ssl: the TLS context, None for plain HTTP.
         server_name: the name that its certificate has to have, None for that of the address.
         proxy: the URL of the proxy on the way to it.
+        proxy_headers: headers for the proxy alone.
         namespace: the default namespace, empty if none is named.
     """
 
     def __init__(self, access: ClusterAccess) -> None:
         cluster, user = access.cluster, access.user
-        self.url, self.namespace = cluster.server.rstrip("/"), access.namespace
-        self.proxy, self.server_name = cluster.proxy_url or None, cluster.tls_server_name or None
+        url, proxy = _split("the server", cluster.server), None
+        if cluster.proxy_url:
+            proxy = _split("proxy-url", cluster.proxy_url)
+        if url.username or url.password or url.query or url.fragment:
+            raise ValueError("the server is an address alone, without a name, a password, ? and #")
         _check(access)
+        self.url, self.namespace = url.geturl().rstrip("/"), access.namespace
+        self.server_name = cluster.tls_server_name or None
+        self.proxy = None if proxy is None else f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
+        self.proxy_headers: dict[str, str] = {}
+        if proxy is not None and proxy.username is not None:
+            login = _basic(unquote(proxy.username), unquote(proxy.password or ""))
+            self.proxy_headers = {"Proxy-Authorization": login}
         self._cluster, self._user = cluster, user
         self._impersonation = _impersonation_headers(user)
         self._headers: CIMultiDict[str] = CIMultiDict()
         self._valid_until_s = -_FOREVER
+        self._failure, self._failed_until_s = "", -_FOREVER
         self._renew_lock = asyncio.Lock()
-        self.ssl = _tls(cluster, user) if self.url.startswith("https:") else None
+        self.ssl = _tls(cluster, user) if url.scheme == "https" else None
 
     def __repr__(self) -> str:
         return f"Credentials({self.url!r}, namespace={self.namespace!r})"
@@ -166,17 +183,17 @@ class Credentials:
         Raises CredentialsError.
         """
         paths = ":".join(map(str, files))
-        existing = [path.expanduser() for path in files if path.expanduser().exists()]
-        if not existing:
-            named = " or ".join(map(str, files)) or "an empty KUBECONFIG"
-            raise NoKubeconfigError(f"there is no kubeconfig file: none is at {named}")
         try:
+            existing = [path.expanduser() for path in files if path.expanduser().exists()]
+            if not existing:
+                named = " or ".join(map(str, files)) or "an empty KUBECONFIG"
+                raise NoKubeconfigError(f"there is no kubeconfig file: none is at {named}")
             return cls(_select([_read(path) for path in existing], context))
         except OSError as error:
             # ssl.SSLError is one too, and names no file.
             detail = f"cannot read {error.filename}: {error.strerror}" if error.filename else str(error)
             raise CredentialsError(f"{paths}: {detail}") from error
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # RuntimeError: of expanduser, and of what is nested too deeply
             if isinstance(error, CredentialsError):
                 raise
             raise CredentialsError(f"{paths}: {error}") from error
@@ -191,7 +208,7 @@ class Credentials:
             server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
             cluster = Cluster(server=server, certificate_authority=str(authority))
             return cls(ClusterAccess(cluster, User(token_file=str(token)), namespace))
-        except (KeyError, OSError) as error:
+        except (KeyError, OSError, ValueError) as error:
             raise CredentialsError(
                 f"this process has no service account of a cluster ({error}); outside a pod, name a kubeconfig file"
             ) from error
@@ -200,8 +217,9 @@ class Credentials:
     def anonymous(cls, url: str, certificate: str) -> "Credentials":
         """Return no credentials for a server with that certificate (PEM). Raises CredentialsError."""
         try:
-            return cls(ClusterAccess(Cluster(server=url, certificate_authority_data=certificate.encode()), User()))
-        except ValueError as error:
+            data = base64.b64encode(certificate.encode()).decode()
+            return cls(ClusterAccess(Cluster(server=url, certificate_authority_data=data), User()))
+        except (ValueError, OSError) as error:
             raise CredentialsError(f"the certificate of {url} cannot be read: {error}") from None
 
     @property
@@ -211,10 +229,18 @@ class Credentials:
 
     async def headers(self) -> CIMultiDict[str]:
         """Return the headers of a request sent now. Raises CredentialsError when a program gives no credential."""
-        if asyncio.get_running_loop().time() >= self._valid_until_s:
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._valid_until_s:
             async with self._renew_lock:
-                if asyncio.get_running_loop().time() >= self._valid_until_s:
-                    await self._renew()
+                if loop.time() < self._failed_until_s:
+                    raise CredentialsError(self._failure)
+                if loop.time() >= self._valid_until_s:
+                    try:
+                        await self._renew()
+                    except CredentialsError as error:
+                        if self._user.exec is not None:
+                            self._failure, self._failed_until_s = str(error), loop.time() + PROGRAM_PAUSE_S
+                        raise
         return self._headers
 
     def invalidate(self, headers: CIMultiDict[str]) -> bool:
@@ -233,6 +259,8 @@ class Credentials:
                 token = _content(user.token_file).decode(errors="replace").strip()
             except OSError as error:
                 raise CredentialsError(f"cannot read the token file {user.token_file}: {error.strerror}") from error
+            if not token:
+                raise CredentialsError(f"the token file {user.token_file} is empty")
             valid_for_s = TOKEN_FILE_MAX_AGE_S
         elif user.exec is not None and not token:
             token, valid_for_s = await _run_for_token(user.exec, self._cluster)
@@ -241,31 +269,48 @@ class Credentials:
         self._headers = self._impersonation.copy()
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        elif user.username and user.password:
-            pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {pair}"
+        elif user.username:
+            self._headers["Authorization"] = _basic(user.username, user.password)
         self._valid_until_s = now_s + valid_for_s
+
+
+def _basic(name: str, password: str) -> str:
+    """Return the value of a header for basic authentication (RFC 7617)."""
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
 def _check(access: ClusterAccess) -> None:
     """Raise ValueError for settings that contradict each other, or that are not supported."""
     cluster, user = access.cluster, access.user
-    url = urlsplit(cluster.server)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError(f"the server {cluster.server!r} is not an http or https URL")
     if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
         raise ValueError("insecure-skip-tls-verify is set beside a certificate authority: leave one of them out")
-    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in _PROXY_SCHEMES:
-        raise ValueError("proxy-url is not supported unless it is an http or https URL: use such a proxy")
     if user.auth_provider:
         raise ValueError("auth-provider is not supported, and kubectl has dropped it: use an exec program")
     if (user.as_uid or user.as_groups or user.as_user_extra) and not user.as_user:
         raise ValueError("as-uid, as-groups and as-user-extra need `as`, the name of the user")
-    if user.exec is not None and user.exec.interactive_mode == "Always":
+    program = user.exec
+    if program is None:
+        return
+    if not program.command or "\0" in program.command:
+        raise ValueError("the exec program of the user has no command")
+    if program.api_version not in _EXEC_VERSIONS:
         raise ValueError(
-            f"credential plugin {user.exec.command}: interactiveMode Always is not supported, as no terminal is given "
+            f"credential plugin {program.command}: apiVersion {program.api_version} is not one of {_EXEC_VERSIONS}"
+        )
+    if program.interactive_mode == "Always":
+        raise ValueError(
+            f"credential plugin {program.command}: interactiveMode Always is not supported, as no terminal is given "
             "to it: log in with it by hand, and set IfAvailable"
         )
+
+
+def _split(what: str, text: str) -> SplitResult:
+    """Return the parts of an http or https URL. Raise ValueError, without the URL: it may have a password."""
+    with suppress(ValueError):  # of urlsplit, or of the port
+        url = urlsplit(text.strip())
+        if url.scheme in ("http", "https") and url.hostname and url.port != 0:
+            return url
+    raise ValueError(f"{what} is not an http or https URL: write https://HOST:PORT")
 
 
 def _impersonation_headers(user: User) -> CIMultiDict[str]:
@@ -291,20 +336,25 @@ def _impersonation_headers(user: User) -> CIMultiDict[str]:
 def _read(path: Path) -> _Kubeconfig:
     """Read one file; paths in it are relative to its folder. Raise CredentialsError."""
     try:
-        config = msgspec.convert(YAML(typ="safe", pure=True).load(path.read_text()), _Kubeconfig)
+        content = YAML(typ="safe", pure=True).load(path.read_text())
+        # What is null is unset, wherever it is: tools that write such files differ in what they leave out.
+        config = msgspec.convert({} if content is None else _without_nulls(content), _Kubeconfig)
     except YAMLError as error:
-        raise CredentialsError(f"{path} is not YAML: {error}") from error
+        # Its own text has the line, and that may be a credential.
+        mark = getattr(error, "problem_mark", None)
+        where = f": see line {mark.line + 1}" if mark else ""
+        raise CredentialsError(f"{path} is not YAML{where}") from None
     except UnicodeDecodeError as error:
         raise CredentialsError(f"{path} is not UTF-8 text") from error
     except msgspec.ValidationError as error:
         raise CredentialsError(f"{path} is not a kubeconfig file: {error}") from error
 
     def absolute(name: str) -> str:
-        return str(path.parent / Path(name).expanduser()) if name else ""
+        return str(path.absolute().parent / name) if name else ""
 
-    for cluster in (entry.cluster for entry in config.clusters or ()):
+    for cluster in (entry.cluster for entry in config.clusters):
         cluster.certificate_authority = absolute(cluster.certificate_authority)
-    for user in (entry.user for entry in config.users or () if entry.user):
+    for user in (entry.user for entry in config.users):
         user.token_file = absolute(user.token_file)
         user.client_certificate, user.client_key = absolute(user.client_certificate), absolute(user.client_key)
         # A name with a slash is a path; any other is looked up in PATH.
@@ -313,12 +363,23 @@ def _read(path: Path) -> _Kubeconfig:
     return config
 
 
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value if part is not None] if isinstance(value, list) else value
+
+
 def _select(configs: Sequence[_Kubeconfig], name: str | None) -> ClusterAccess:
     """Return what the context with that name, or the current one, leads to. Raise ValueError."""
+    for config in configs:
+        for entries in (config.contexts, config.clusters, config.users):
+            names = [entry.name for entry in entries]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise ValueError(f"{twice!r} is there twice in one file")
     # Reversed: the first of the files that has an entry decides.
-    contexts = {entry.name: entry.context for config in reversed(configs) for entry in config.contexts or ()}
-    clusters = {entry.name: entry.cluster for config in reversed(configs) for entry in config.clusters or ()}
-    users = {entry.name: entry.user for config in reversed(configs) for entry in config.users or ()}
+    contexts = {entry.name: entry.context for config in reversed(configs) for entry in config.contexts}
+    clusters = {entry.name: entry.cluster for config in reversed(configs) for entry in config.clusters}
+    users = {entry.name: entry.user for config in reversed(configs) for entry in config.users}
     name = name or next((config.current_context for config in configs if config.current_context), None)
     if name is None:
         raise ValueError("there is no current context; name one with --context, or `kubectl config use-context`")
@@ -331,16 +392,17 @@ def _select(configs: Sequence[_Kubeconfig], name: str | None) -> ClusterAccess:
 
 def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:
     """Return the TLS context of a connection. Raise OSError, of which ssl.SSLError is one, and ValueError."""
+    authority = _data("certificate-authority-data", cluster.certificate_authority_data)
     context = ssl.create_default_context(
-        cafile=None if cluster.certificate_authority_data else cluster.certificate_authority or None,
-        cadata=cluster.certificate_authority_data.decode() or None,
+        cafile=None if authority else cluster.certificate_authority or None,
+        cadata=authority.decode("ascii", "ignore") or None,  # comments between certificates may be anything
     )
     # The authorities that kubeadm makes do not name the key of their issuer, which Python asks for from 3.13 on.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if cluster.insecure_skip_tls_verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    certificate = user.client_certificate_data or _content(user.client_certificate)
-    key = user.client_key_data or _content(user.client_key)
+    certificate = _data("client-certificate-data", user.client_certificate_data) or _content(user.client_certificate)
+    key = _data("client-key-data", user.client_key_data) or _content(user.client_key)
     if bool(certificate) != bool(key):
         raise ValueError("of client-certificate and client-key only one is given")
     if certificate:
@@ -349,10 +411,23 @@ def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:
             file.write(certificate + b"\n" + key)
             file.flush()
             try:
-                context.load_cert_chain(file.name)
+                context.load_cert_chain(file.name, password=_refuse_encrypted)
             except ssl.SSLError as error:
                 raise ValueError(f"the client certificate and its key cannot be used: {error.reason}") from None
     return context
+
+
+def _refuse_encrypted() -> str:
+    """Raise ValueError, where OpenSSL would ask at the terminal."""
+    raise ValueError("the client key is encrypted: decrypt it with `openssl pkey`")
+
+
+def _data(name: str, text: str) -> bytes:
+    """Return what base64 text has, in which lines may be broken. Raise ValueError."""
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except ValueError:
+        raise ValueError(f"{name} is not base64") from None
 
 
 def _content(path: str) -> bytes:
@@ -364,10 +439,6 @@ def _content(path: str) -> bytes:
 
 async def _run_for_token(program: _Program, cluster: Cluster) -> tuple[str, float]:
     """Run an exec program; return its token and for how many seconds it is valid. Raises CredentialsError."""
-    if program.api_version not in _EXEC_VERSIONS:
-        raise CredentialsError(
-            f"credential plugin {program.command}: apiVersion {program.api_version} is not one of {_EXEC_VERSIONS}"
-        )
     output = await _run(program, cluster)
     try:
         status = json.loads(output)["status"]
@@ -392,7 +463,7 @@ async def _run(program: _Program, cluster: Cluster) -> bytes:
         "spec": {"interactive": False},
     }
     if program.provide_cluster_info:
-        request["spec"]["cluster"] = msgspec.to_builtins(cluster)
+        request["spec"]["cluster"] = _cluster_info(cluster)
     environment = os.environ | {"KUBERNETES_EXEC_INFO": json.dumps(request)}
     environment |= {variable.name: variable.value for variable in program.env or ()}
     try:
@@ -403,6 +474,7 @@ async def _run(program: _Program, cluster: Cluster) -> bytes:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # it may be a script: what that runs has to end with it
         )
     except OSError as error:
         hint = f"; {program.install_hint}" if program.install_hint else ""
@@ -415,10 +487,22 @@ async def _run(program: _Program, cluster: Cluster) -> bytes:
         raise CredentialsError(f"{program.command} gave no credential within {PROGRAM_TIMEOUT_S:.0f} s") from None
     finally:
         if process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if process.returncode:
-        raise CredentialsError(
-            f"{program.command} exited with {process.returncode}: {errors.decode(errors='replace').strip()}"
-        )
+        last_line = next(iter(errors.decode(errors="replace").strip().splitlines()[-1:]), "")
+        reason = "".join(filter(str.isprintable, last_line))[:MAX_ERROR_CHARACTERS]
+        raise CredentialsError(f"{program.command} exited with {process.returncode}: {reason}")
     return output
+
+
+def _cluster_info(cluster: Cluster) -> dict[str, Any]:
+    """Return what a program is told of the cluster (client.authentication.k8s.io/v1, ExecCredential.spec.cluster)."""
+    info: dict[str, Any] = msgspec.to_builtins(cluster)
+    if path := info.pop("certificate-authority", ""):
+        info.setdefault("certificate-authority-data", base64.b64encode(_content(path)).decode())
+    for extension in info.pop("extensions", ()):
+        if extension.get("name") == "client.authentication.k8s.io/exec":
+            info["config"] = extension.get("extension")
+    return info

@@ -27,7 +27,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 30.0
 """Default limit of silence within a response: a chunk of a list takes far less."""
 
-_BEFORE_SENDING: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
+_BEFORE_SENDING: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class HttpExchange:
@@ -97,6 +97,7 @@ class HttpExchange:
                 headers=[("Accept", "*/*"), *(await self._credentials.headers()).items()],
                 ssl=self._credentials.ssl or True,
                 server_hostname=self._credentials.server_name,
+                proxy_headers=self._credentials.proxy_headers,
                 timeout=aiohttp.ClientWSTimeout(ws_receive=read_timeout_s),
             ) as websocket:
                 yield websocket
@@ -145,6 +146,10 @@ class HttpExchange:
             raise ApiError(
                 request.description, 0, "Untrusted", f"{self._credentials.url}: {_cause_of(error)}"
             ) from error
+        except aiohttp.ClientHttpProxyError as error:
+            # Not the error itself, which has the headers that were sent to the proxy.
+            message = f"{self._credentials.url}: the proxy answered {error.status}"
+            raise ApiError(request.description, 0, "NoAnswer", message, is_retryable=True) from None
         except aiohttp.WSServerHandshakeError as error:
             raise error_from_response(request.description, error.status, b"") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -170,6 +175,7 @@ class HttpExchange:
             ],
             ssl=self._credentials.ssl or True,
             server_hostname=self._credentials.server_name,
+            proxy_headers=self._credentials.proxy_headers,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=read_timeout_s),
         )

@@ -7,10 +7,10 @@ docs/explanation/decisions/frameworks.md, "Rules for failures", has the semantic
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -20,7 +20,7 @@ from ganger.launcher_server.rank_records import RankLog, Records
 from ganger.model.event import Event, Failed
 from ganger.model.evidence import RuleMatch
 from ganger.model.job_sections.retry_spec import Retry
-from ganger.patterns import pattern
+from ganger.patterns import Pattern, PatternError, pattern
 from ganger.ports import Report
 
 SEARCH_BYTES: Final = 16 << 20
@@ -28,6 +28,8 @@ SEARCH_BYTES: Final = 16 << 20
 SEARCH_S: Final = 10.0
 """Time for which a failure waits for the search; a match not found by then does not count."""
 LINE_CHARACTERS: Final = 1000
+
+_log = logging.getLogger(__name__)
 
 PendingEvent = tuple[Event, "Future[int]"]
 LogMatch = tuple[str, int | None, str]
@@ -83,8 +85,13 @@ class RetryRuleSearch:
         joined, matches = self._ends.join_ends(failed), dict[int, LogMatch]()
         if logs_decide(retry, joined):
             search = partial(search_logs, self._records, retry, joined, lambda: self._is_closed)
-            with suppress(OSError):  # an unreadable log is empty: the failure must be reported all the same
+            # An unreadable log is empty. Whatever else goes wrong, the failure and what waits behind it are reported.
+            try:
                 matches = await asyncio.get_running_loop().run_in_executor(None, search)
+            except OSError as error:
+                _log.debug("the logs of %s cannot be searched: %s", failed.gang, error)
+            except Exception:  # noqa: BLE001 - no error of a search may hold up the events of a gang
+                _log.exception("the search for a retry rule of %s failed", failed.gang)
         for event, future in self._pending.pop(failed.gang):
             ready = with_rule(retry, joined, matches) if event is failed else event
             self._report(ready).add_done_callback(partial(_pass_on, future))
@@ -109,11 +116,15 @@ def search_logs(
     records: Records, retry: Retry, failed: Failed, is_cancelled: Callable[[], bool]
 ) -> dict[int, LogMatch]:
     """Return a line for each rule that matches: of the failed rank, else of its node, else of another."""
-    rules = [
-        (index, pattern(rule.log))
-        for index, rule in enumerate(retry.rules)
-        if rule.log is not None and rule.cause in (None, failed.cause)
-    ]
+    rules: list[tuple[int, Pattern]] = []
+    for index, rule in enumerate(retry.rules):
+        if rule.log is not None and rule.cause in (None, failed.cause):
+            try:
+                rules.append((index, pattern(rule.log)))
+            except PatternError as error:  # of a job that was submitted to another version
+                _log.warning("rule %d of %s matches nothing: %s", index + 1, failed.gang, error)
+    if not rules:
+        return {}
     matches: dict[int, LogMatch] = {}
     deadline_s = time.monotonic() + SEARCH_S
     for log in _nearest_first(records.logs(failed.gang, failed.generation), failed):

@@ -212,12 +212,13 @@ def test_what_is_only_labelled_like_one_is_left_alone(tmp_path: Path) -> None:
     scene(tmp_path, play)
 
 
-def test_one_that_cannot_be_made_again_says_so_and_the_groups_run_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (409, "Conflict")])
+def test_one_that_cannot_be_made_again_says_so_and_the_groups_run_on(code: int, reason: str, tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Credentials) -> None:
         put(api, **GROUPS)
         async with reconciling_controller(access, tmp_path):
             await until(lambda: is_complete(api))
-            fault = Fault("create", "pods", status=403, reason="Forbidden", message="exceeded quota")
+            fault = Fault("create", "pods", status=code, reason=reason, message="exceeded quota")
             fault.times = FOR_EVER
             api.inject(fault)
             api.delete("pods", lighthouses(api)[0]["metadata"]["name"])

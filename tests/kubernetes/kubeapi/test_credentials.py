@@ -6,6 +6,7 @@ import json
 import ssl
 import stat
 import sys
+import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import certifi
 import pytest
 import trustme
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization
 
 from ganger.gang_jobs.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import ApiClient
@@ -68,11 +70,13 @@ def test_the_context_that_is_asked_for_out_of_several_files(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: [", "is not YAML: .*line 1"),
+        ("a: [", "is not YAML: see line 1"),
+        ("token: 'S3CRET", "is not YAML: see line 1$"),
         ("just words", "is not a kubeconfig file: Expected `object`, got `str`"),
         ("{}", "there is no current context; name one with --context"),
         ("{current-context: x}", "there is no context 'x'; there are: none"),
-        ("{current-context: x, contexts: [{name: x}]}", "missing required field `context` - at `\\$.contexts"),
+        ("{current-context: x, contexts: [{name: x}]}", "cluster or user that the files"),
+        ("{current-context: x, contexts: [{name: x}, {name: x}]}", "'x' is there twice in one file"),
         ("{current-context: x, contexts: [{name: x, context: {cluster: y}}]}", "cluster or user that the files"),
         ("{current-context: x, contexts: [{name: x, context: {cluster: 3}}]}", "Expected `str`, got `int`"),
     ],
@@ -95,8 +99,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ({"auth-provider": {"name": "oidc"}}, {}, "auth-provider is not supported"),
         ({"as-groups": ["g"]}, {}, "need `as`"),
         ({"as": "a\nb"}, {}, "one line of text"),
-        ({}, {"proxy-url": "socks5://p"}, "proxy-url is not supported unless"),
-        ({}, {"server": "x:6443"}, "is not an http or https URL"),
+        ({}, {"proxy-url": "socks5://p"}, "proxy-url is not an http or https URL"),
+        ({}, {"proxy-url": "http://u:S3CRET@p:abc"}, "^((?!S3CRET).)*proxy-url is not an((?!S3CRET).)*$"),
+        ({}, {"server": "x:6443"}, "the server is not an http or https URL"),
+        ({}, {"server": "https://x:99999"}, "the server is not an http or https URL"),
+        ({}, {"server": "https://me:S3CRET@x"}, "^((?!S3CRET).)*an address alone((?!S3CRET).)*$"),
         ({}, {"insecure-skip-tls-verify": True, "certificate-authority": "ca.crt"}, "leave one of them out"),
         ({"client-key": "k"}, {"server": "https://x", "insecure-skip-tls-verify": True}, "No such file"),
         ({"client-key-data": "aw=="}, {"server": "https://x"}, "only one is given"),
@@ -105,7 +112,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
             {"server": "https://x"},
             "client certificate and its key cannot be used",
         ),
+        ({"client-key-data": "ü", "client-certificate-data": "aw=="}, {"server": "https://x"}, "is not base64"),
         ({"token": 3}, {}, "Expected `str`, got `int`"),
+        ({"exec": {"apiVersion": "client.authentication.k8s.io/v9", "command": "c"}}, {}, "is not one of"),
+        ({"exec": {"apiVersion": "client.authentication.k8s.io/v1"}}, {}, "has no command"),
         (
             {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "c", "interactiveMode": "Always"}},
             {},
@@ -135,6 +145,41 @@ def test_another_user_is_impersonated(tmp_path: Path) -> None:
 def test_a_token_that_no_header_can_have(token: str, tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="not one line of ASCII"):
         headers(of(tmp_path, {"token": token}))
+
+
+def test_what_is_null_is_unset_and_lines_of_data_may_be_broken(tmp_path: Path) -> None:
+    pem = base64.encodebytes(f"# é\n{Path(certifi.where()).read_text()}".encode()).decode()
+    user = {"token": SECRET, "as-groups": None, "exec": None, "username": None}
+    access = of(tmp_path, user, "HTTPS://x:1/k8s/ ", **{"certificate-authority-data": pem, "proxy-url": None})
+    assert access.url == "https://x:1/k8s"
+    assert access.ssl is not None
+    assert headers(access) == {"Authorization": f"Bearer {SECRET}"}
+
+
+def test_an_encrypted_key_is_not_asked_for_at_the_terminal(tmp_path: Path) -> None:
+    issued = trustme.CA().issue_cert("me@example.com")
+    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), password=None)
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (tmp_path / "key").write_bytes(key.private_bytes(pem, form, serialization.BestAvailableEncryption(b"x")))
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "crt")
+    with pytest.raises(CredentialsError, match="the client key is encrypted"):
+        of(tmp_path, {"client-key": "key", "client-certificate": "crt"}, "https://x")
+
+
+def test_a_proxy_that_refuses(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=407)
+
+    async def test() -> None:
+        async with serving(answer, tmp_path) as direct:
+            proxy = direct.url.replace("//", f"//u:{SECRET}@")
+            through = of(tmp_path, {}, "https://cluster.example", **{"proxy-url": proxy})
+            async with ApiClient(through, PROGRAM) as api:
+                with pytest.raises(ApiError, match="the proxy answered 407") as refusal:
+                    await api._http.send(read_request("get", ObjectRef(NODES, "", "n")))
+        assert SECRET not in "".join(traceback.format_exception(refusal.value))
+
+    run(test())
 
 
 def test_a_user_and_a_cluster_of_another_file(tmp_path: Path) -> None:
@@ -264,7 +309,6 @@ def test_a_program_is_run_again_before_its_token_ends(tmp_path: Path) -> None:
         ("print('{')", {}, "wrote no ExecCredential"),
         (f"print('{SECRET}')", {}, "wrote no ExecCredential"),
         ("print('{\"status\": {}}')", {}, "gave no token"),
-        ("", {"apiVersion": "client.authentication.k8s.io/v9"}, "is not one of"),
         ("", {"command": "no-such-program", "installHint": "install it"}, "cannot run no-such-program.*; install it"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger import registry
-from ganger.core.cycle import cycle as plan_module
+from ganger.core.cycle import resizing
 from ganger.core.cycle.cycle import plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import Gang
@@ -159,7 +159,7 @@ class Elastics:
 
     def _check_plan(self, planned: Plan) -> None:
         """Check sizes and ranks of a plan, and that it starts and reserves what it would if none grew."""
-        with mock.patch.object(plan_module, "_grow", lambda _cycle, starts: (starts, [])):
+        with mock.patch.object(resizing, "grow", lambda _cycle, starts: (starts, [])):
             alone = plan(self.state, self.now_ms, POLICIES["dynamic"])
         for kind in (Start, ReservedStart):
             own, other = ([d for d in p.decisions if isinstance(d, kind)] for p in (planned, alone))

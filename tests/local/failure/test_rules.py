@@ -114,3 +114,14 @@ def test_a_search_may_end_after_each_line(tmp_path: Path) -> None:
     retry = Retry(rules=(Rule(log="first", do="fail"), Rule(log="second", do="retry")))
     assert search_logs(LocalRecords(files), retry, failure, lambda: True) == {1: ("n1", 0, "second")}
     assert search_logs(LocalRecords(files), retry, failure, lambda: False)[0] == ("n1", 0, "first")
+
+
+def test_a_rule_that_this_version_cannot_read_matches_nothing(tmp_path: Path) -> None:
+    files = JobFiles(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
+    log = files.jobs / "job-1" / "nodes" / "n1" / "1" / "rank-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("1 o second\n")
+    failure = Failed(gang="job-1", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0)
+    rules = Rule(log="(", do="fail"), Rule(log="second", do="retry")
+    assert search_logs(LocalRecords(files), Retry(rules=rules), failure, lambda: False) == {1: ("n1", 0, "second")}
+    assert search_logs(LocalRecords(files), Retry(rules=rules[:1]), failure, lambda: False) == {}

@@ -120,7 +120,7 @@ def _measure(pid: int) -> tuple[Process, float, int] | None:
         times = measured.cpu_times()
         try:
             memory_bytes = measured.memory_full_info().pss
-        except psutil.AccessDenied:  # of another user
+        except (psutil.AccessDenied, AttributeError, OSError):  # of another user, or of a kernel without smaps
             memory_bytes = measured.memory_info().rss
     except psutil.Error:
         return None

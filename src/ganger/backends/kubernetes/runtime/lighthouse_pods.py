@@ -16,14 +16,14 @@ Everything runs on the event loop.
 import asyncio
 import logging
 import shlex
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ganger.backends.kubernetes.binding import is_over
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
-from ganger.backends.kubernetes.pod_startup import PodStartup
+from ganger.backends.kubernetes.pod_startup import PodStartup, lighthouse_message
 from ganger.gang_jobs import object_names
 from ganger.gang_jobs.pod_template import (
     container_security_context,
@@ -107,11 +107,12 @@ class LighthousePods:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_open = False
 
-    def open(self) -> None:
-        """Delete what an earlier controller has left of other jobs than those whose groups were added."""
+    def open(self, running: Collection[Key]) -> None:
+        """Delete what an earlier controller has left of other jobs than those that run, by key."""
         self._is_open = True
         for pod in self._cache.pods.values():
-            self._delete_if_unwanted(pod)
+            if object_names.job_of_lighthouse(pod) not in running:
+                self._delete_if_unwanted(pod)
 
     def add(self, group: Job, command: tuple[str, ...], address: str) -> None:
         """Note that a replica group starts or runs, whose job's lighthouse has this command.
@@ -146,6 +147,7 @@ class LighthousePods:
         """Create what is missing of the lighthouse of a gang's job, if it has one. Raises ApiError."""
         lighthouse = self._lighthouses.get(object_names.key_of(gang))
         if lighthouse is not None:
+            lighthouse.has_service = False  # somebody may have deleted it
             await self._create(lighthouse)
 
     def keep(self, gang: str) -> None:
@@ -210,6 +212,9 @@ class LighthousePods:
             lighthouse.is_due = False
             try:
                 await self._create(lighthouse)
+                pod = self._cache.pods.get(lighthouse.name)
+                if pod is not None and not is_over(pod):
+                    self._startup.lighthouse_changed(lighthouse.job, lighthouse_message(pod))
             except ApiError as error:
                 lighthouse.is_due = True
                 _log.debug("the lighthouse of %s cannot be created: %s", lighthouse.job.name, error)
@@ -235,7 +240,12 @@ class LighthousePods:
             if pod is not None and not is_over(pod):
                 return  # if it is being deleted, another one follows when it is gone
             if pod is not None:
-                await self._api.delete(PODS, pod.metadata, grace_s=0)
+                try:
+                    await self._api.delete(PODS, pod.metadata, grace_s=0)
+                except ApiError as error:
+                    if error.conflict:
+                        return  # it was replaced by another one already, which the cache does not show yet
+                    raise
             _log.debug("creates the lighthouse %s of %s", lighthouse.name.name, lighthouse.job.name)
             await self._create_unless_there(PODS, lighthouse.body)
 
@@ -243,7 +253,7 @@ class LighthousePods:
         try:
             await self._api.create(resource, body)
         except ApiError as error:
-            if not error.conflict:
+            if error.reason != "AlreadyExists":  # another conflict is one of a quota that was full for a moment
                 raise
 
     async def _delete(self, lighthouse: _Lighthouse) -> None:

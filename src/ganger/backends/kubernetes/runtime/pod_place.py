@@ -150,7 +150,7 @@ class PodPlace(RemotePlace):
             self._add_to_lighthouse(generation)
             self._lighthouses.keep(generation.gang)
             self._resume(generation, attempt_pods_by_node, item.lost)
-        self._lighthouses.open()
+        self._lighthouses.open({object_names.key_of(item.job.id) for item in live})
         for pod in [pod for by_node in pods.values() for pod in by_node.values()]:
             self.delete_stale(pod.metadata.key)
 
@@ -204,10 +204,12 @@ class PodPlace(RemotePlace):
         """Note that a replica group needs the lighthouse of its job, if its framework has one."""
         if not generation.job.spec.replica_groups:
             return
-        with suppress(Exception):  # the error is reported when the plan is to be run
+        try:
             first = self._plans(generation, {})[0]
             if first.lighthouse:
                 self._lighthouses.add(generation.job, first.lighthouse, self.node(first.node).address or "")
+        except Exception as error:  # noqa: BLE001 - an error of the plan is reported when that is to be run
+            _log.debug("%s has no lighthouse: %r", generation.gang, error)
 
     async def _ensure_lighthouse(self, generation: Generation) -> None:
         """Create the lighthouse of a replica group before its pods. Raises AttemptError."""
