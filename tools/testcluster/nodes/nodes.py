@@ -49,7 +49,7 @@ def prepare(shape: Shape, node: int) -> None:
     authority = Authority(shape.pki)
     name = f"node-{node}"
     authority.issue_files(name, name, addresses=[shape.node_address(node)])
-    authority.write_kubeconfig(folder / "etc" / "kubeconfig", shape.url, f"system:node:{name}", ["system:nodes"])
+    authority.write_kubeconfig(folder / "etc" / "kubeconfig", shape.url, f"system:node:{name}", "system:nodes")
     (folder / "etc" / "kubelet.json").write_text(json.dumps(_kubelet_config(shape, node)))
     (folder / "etc" / "containerd.toml").write_text(_containerd_config(folder))
     (folder / "etc" / "cni" / "10-pods.conflist").write_text(json.dumps(_pod_network(shape, node)))
