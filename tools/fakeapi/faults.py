@@ -22,6 +22,7 @@ class Call(NamedTuple):
     resource: str
     namespace: str
     name: str
+    is_dry_run: bool = False
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class Fault:
     Outcomes can be combined: a delay and then a lost response.
 
     Attributes:
+        stored_only: dry runs are none of its calls.
         status: the call is not carried out and gets that code; reason, message and retry_after_s say more.
         lost: the call is carried out, and the connection breaks before the response.
         dropped: the connection breaks before the call is carried out.
@@ -46,6 +48,7 @@ class Fault:
     name: str = "*"
     namespace: str = "*"
     user: str = "*"
+    stored_only: bool = False
     times: float = 1
     skip: int = 0
     chance: float = 1.0
@@ -65,6 +68,8 @@ class Fault:
         patterns = (self.verb, self.resource, self.name, self.namespace, self.user)
         given = (call.verb, call.resource, call.name, call.namespace, call.user)
         if self.struck >= self.times or not all(map(fnmatchcase, given, patterns)):
+            return False
+        if self.stored_only and call.is_dry_run:
             return False
         if self.skip:
             self.skip -= 1

@@ -57,11 +57,10 @@ def test_it_is_written_whole(system: ServedController, before: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("rule", "code"),
     [
-        # The first write of each kind is the dry run.
-        ({"verb": "patch", "resource": "schedulingpolicies", "skip": 1, "status": 403}, 4),
-        ({"verb": "create", "resource": "queues", "skip": 1, "status": 403}, 4),
-        ({"verb": "delete", "resource": "queues", "skip": 1, "status": 403}, 4),
-        ({"verb": "patch", "resource": "schedulingpolicies", "skip": 1, "status": 503, "times": 1000}, 5),
+        ({"verb": "patch", "resource": "schedulingpolicies", "stored_only": True, "status": 403}, 4),
+        ({"verb": "create", "resource": "queues", "stored_only": True, "status": 403}, 4),
+        ({"verb": "delete", "resource": "queues", "stored_only": True, "status": 403}, 4),
+        ({"verb": "patch", "resource": "schedulingpolicies", "stored_only": True, "status": 503, "times": 1000}, 5),
     ],
     ids=["policy", "young", "old", "away"],
 )
@@ -102,8 +101,8 @@ def test_an_invalid_document_is_not_written(system: ServedController, before: di
 
 def test_what_cannot_be_put_back_is_named(system: ServedController, before: dict[str, Any]) -> None:
     rules = [
-        inject(system, verb="patch", resource="schedulingpolicies", skip=1, status=403),
-        inject(system, verb="patch", resource="queues", name="research", skip=2, status=403),
+        inject(system, verb="patch", resource="schedulingpolicies", stored_only=True, status=403),
+        inject(system, verb="patch", resource="queues", name="research", stored_only=True, skip=1, status=403),
     ]
     result = system.ganger("policy", "apply", "-", stdin=AFTER)
     assert result.returncode == 4, result
@@ -116,7 +115,7 @@ def test_what_cannot_be_put_back_is_named(system: ServedController, before: dict
 
 
 def test_a_lost_answer_is_looked_up(system: ServedController, before: dict[str, Any]) -> None:
-    inject(system, verb="patch", resource="queues", name="research", skip=1, lost=True)
+    inject(system, verb="patch", resource="queues", name="research", stored_only=True, lost=True)
     result = system.ganger("policy", "apply", "-", stdin=AFTER)
     assert result.returncode == 0, result
     assert specs(system)["researchQueue"] == {"weight": 5}
@@ -131,7 +130,7 @@ def test_status_writes_of_the_controller_do_not_disturb_an_apply(
         actual: Any = system.api.get("queues", "research", "")
         system.api.put(actual | {"status": actual["status"] | {"waiting": actual["status"].get("waiting", 0) + 1}})
 
-    rule = inject(system, verb="patch", resource="queues", name="research", skip=1, delay_s=1.0)
+    rule = inject(system, verb="patch", resource="queues", name="research", stored_only=True, delay_s=1.0)
     watched: list[int] = []
 
     def wait_and_write() -> bool:

@@ -169,9 +169,8 @@ class Server:
     def _call(self, user: str, request: Request, target: Target) -> Call:
         resource = target.table.resource
         named = f"{resource.plural}/{target.sub}" if target.sub else resource.plural
-        return Call(
-            user, verb_of(request, target.name, target.sub), resource.group, named, target.namespace, target.name
-        )
+        verb, is_dry_run = verb_of(request, target.name, target.sub), "dryRun" in request.query
+        return Call(user, verb, resource.group, named, target.namespace, target.name, is_dry_run)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
