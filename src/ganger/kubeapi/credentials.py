@@ -51,7 +51,7 @@ class NoKubeconfigError(CredentialsError):
 
 
 class Cluster(Struct, kw_only=True, rename="kebab", omit_defaults=True):
-    """How an API server is reached."""
+    """The address of an API server, and the way to it."""
 
     server: str = ""
     certificate_authority: str = ""
@@ -78,7 +78,7 @@ class _Program(Struct, kw_only=True, rename="camel"):
 
 
 class User(Struct, kw_only=True, rename="kebab"):
-    """As whom."""
+    """The identity that a request is sent with."""
 
     token: str = ""
     token_file: str = field(name="tokenFile", default="")
@@ -128,7 +128,7 @@ class _Kubeconfig(Struct, rename="kebab"):
 
 
 class ClusterAccess(NamedTuple):
-    """What a context leads to; `namespace` is empty if it names none."""
+    """A cluster and a user, as a context names them; `namespace` is empty if it names none."""
 
     cluster: Cluster
     user: User

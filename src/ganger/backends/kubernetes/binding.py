@@ -359,6 +359,7 @@ class Binder:
             self.binds[str(error.status) if error.status else "unanswered"] += 1
             raise
         self.binds["bound"] += 1
+        _log.debug("binds %s to %s", pod.name, node)
 
     async def _delete(self, pod: Pod, *, at_once: bool) -> None:
         runs = not at_once and any(status.state.waiting is None for status in pod.status.container_statuses)

@@ -1,4 +1,4 @@
-"""Which gangs a cycle stops, why, and with what notice. Stops for a gang that waits are those of `preemption`."""
+"""The stops of a cycle: of gangs that end, leave nodes or pause, and of failed attempts; others are `preemption`'s."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -151,12 +151,14 @@ class GangRuntime:
             previous.forget_deadline()
             generation.pauses = previous.pauses
         self.generations[start.gang] = generation
+        _log.debug("begins attempt %d of %s on %s", start.generation, start.gang, ", ".join(start.nodes))
         self._place.begin(generation, previous)
 
     def stop(self, stop: Stop) -> None:
         """Stop what is left of a generation."""
         generation = self.generations.get(stop.gang)
         if generation is not None and generation.number == stop.generation:
+            _log.debug("stops attempt %d of %s: %s", stop.generation, stop.gang, stop.cause)
             generation.stopping = stop
             generation.warming = self._place.warm_up(generation, stop)
             if generation.warming:
@@ -305,6 +307,7 @@ class GangRuntime:
 
     def launcher_connected(self, connection: Connection, hello: Hello) -> None:
         """Tell a launcher, which connects for the first time or again, what it must run or stop."""
+        _log.debug("the launcher of %s on %s connects, with attempts %s", hello.gang, hello.node, hello.generations)
         if not self.is_open or not self._place.admits(hello):
             connection.close()
             return
@@ -325,6 +328,7 @@ class GangRuntime:
         """Handle a report about a generation, current or not. It is acknowledged once the event is durable."""
         if not self.is_open:
             return
+        _log.debug("%s on %s reports %s", hello.gang, hello.node, message["type"])
         current = self._dispatcher.current(hello, message)
         if self._place.message_received(hello, message, current):
             return
