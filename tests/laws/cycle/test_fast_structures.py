@@ -47,14 +47,17 @@ def test_simple_structures_decide_the_same(policy: Policy, data: st.DataObject) 
 
 
 class CheckedCandidates(Candidates):
-    """Candidates that check, whenever one is tried, which gangs may move a reservation, gang by gang."""
+    """Candidates that check, whenever one is tried, gang by gang, which reservations each may move."""
 
     def next(self) -> LaneEntry | None:
-        entry, cycle = super().next(), self._cycle
-        for group in self._lanes.index.rows:
-            may_move = bool(self._viability._moving[group.row])
-            if not may_move and cycle.state.nodes.capacity_index.have_room(group.demand.parts):
-                assert not cycle.precedence.movable_by(group.entries[0].gang, cycle.reservations.by_gang.values())
+        entry, cycle, viability = super().next(), self._cycle, self._viability
+        for job_class in self._lanes.index.rows:
+            gang = job_class.entries[0].gang
+            if not cycle.state.nodes.capacity_index.have_room(job_class.demand.parts):
+                continue
+            may_move = [other.gang.id for other in viability._movable.of_class(job_class.row)]
+            moved = cycle.precedence.movable_by(gang, cycle.reservations.by_gang.values())
+            assert {other.gang.id for other, _ in moved} <= {*may_move}
         return entry
 
 

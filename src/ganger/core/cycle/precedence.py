@@ -9,8 +9,8 @@ A reservation protects its gang from those after it in the order. A gang moves t
 Since a gang protected by 1. is never moved for 2., no two gangs can move each other's reservation in turn.
 """
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,28 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.pending_index import DEMAND, PASSES, PRIORITY, QUEUE, NodeDemand
 from ganger.core.state.state import State
 from ganger.model.decision import ReservationCause
+
+
+class MovableReservations(NamedTuple):
+    """Which reservations the gangs of each job class may move at most, by the fields of a class alone.
+
+    Attributes:
+        by_priority: All that may be moved, the lowest priority first.
+        exceeding: Those of queues that exceed their guarantee.
+        counts: (job classes,) how many of `by_priority`, the first ones, a gang of the class may move.
+        guaranteed: (job classes,) True if it may move those of `exceeding` too, since its queue stays within its
+            guarantee with it.
+    """
+
+    by_priority: list[Reservation]
+    exceeding: list[Reservation]
+    counts: NDArray[np.intp]
+    guaranteed: NDArray[np.bool_]
+
+    def of_class(self, row: int) -> list[Reservation]:
+        """Return the reservations that a gang of a job class may move."""
+        count = self.counts[row]
+        return self.by_priority[:count] + (self.exceeding if self.guaranteed[row] else [])
 
 
 class Precedence:
@@ -95,23 +117,22 @@ class Precedence:
             if tree.has_guarantees and not tree.is_guaranteed(index, tree.wanted(other.shape))
         }
 
-    def may_move_any(self, reserved: Collection[Reservation]) -> NDArray[np.bool_]:
-        """Return (job classes,) False where no gang of the class may move one of these reservations."""
+    def movable(self, reserved: Iterable[Reservation]) -> MovableReservations:
+        """Return which of these reservations the gangs of each job class may move."""
         lanes, tree = self._state.pending.lanes(self._policy), self._state.tree
-        cells, movable = lanes.index.cells, [reservation for reservation in reserved if not reservation.owned]
-        if not movable:
-            return np.zeros(cells.shape[1], dtype=np.bool_)
-        lowest = min(priority_of(reservation.gang) for reservation in movable)
-        may_move: NDArray[np.bool_] = (cells[PASSES] > 0) | (cells[PRIORITY] > lowest)
-        if not (exceeding := self.exceeding(movable)):
-            return may_move
+        cells = lanes.index.cells
+        movable = sorted((other for other in reserved if not other.owned), key=lambda other: priority_of(other.gang))
+        counts = np.searchsorted([priority_of(reservation.gang) for reservation in movable], cells[PRIORITY])
+        counts[cells[PASSES] > 0] = len(movable)
+        exceeding = self.exceeding(movable)
         is_guaranteed = np.zeros((lanes.queue_numbers.limit, lanes.demand_numbers.limit), dtype=np.bool_)
-        for name, members in lanes.queues.items():
+        for name, members in lanes.queues.items() if exceeding else ():
             parting = ((tree.branches(name, other), index) for other, index in exceeding)
             for index in {branches[0]: None for branches, index in parting if branches and branches[1] == index}:
                 is_guaranteed[members.slot] |= self._guaranteed[index]
-        may_move |= is_guaranteed[cells[QUEUE], cells[DEMAND]]
-        return may_move
+        queues = {queue: None for queue, _ in exceeding}
+        over = [other for other in movable if other.gang.queue in queues]
+        return MovableReservations(movable, over, counts, is_guaranteed[cells[QUEUE], cells[DEMAND]])
 
     def _may_guarantee(self, queue: str, other: str) -> bool:
         tree = self._state.tree

@@ -14,7 +14,7 @@ necessary condition of what a try asks. `tests/laws/oracles/simple_candidates.py
 |---|---|---|
 | its demand is *closed*: too little room | the start of the cycle, `close_if_full` | the end |
 | or its queue lacks quota for one of it | the start of the cycle, a try that lacked quota | the end |
-| it *stays too long* (`_max_stays`) | a try that reservations or maintenance refused | it may move them |
+| it *stays too long* (`_stays_too_long`) | reservations, or a try that they or maintenance refused | others move |
 | its class was *refused* | a try that got no reservation | the end; not if it has one |
 | it was *tried* itself | a try | the end |
 | it ends with the cycle, or pauses | the state | the end |
@@ -36,6 +36,7 @@ from ganger.core.cycle.attempt import Blocked, Preempts, Reserved, Started
 from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.cycle.urgency import Urgency
 from ganger.core.queues.quota import UNLIMITED
+from ganger.core.reservations.reservation_table import ReservationTable
 from ganger.core.state import pending_index as columns
 from ganger.core.state.pending_index import JobClass, LaneEntry, NodeDemand
 from ganger.core.state.runtime_estimate import NEVER_MS
@@ -70,12 +71,14 @@ class Viability:
         for entry in sorted(entries, key=gang_number):
             self._reserved_entries.setdefault(entry.job_class, []).append(entry)
         self._moving: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        """By row of a job class, whether reservations may not keep one of its gangs from starting."""
+        """By row of a job class, whether there are reservations that may not keep one of its gangs from starting."""
         self._moving_demands: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         """By slot of a demand, whether one of these job classes is of it."""
-        # Both are right while the same reservations may be moved and the same queues exceed their guarantee.
+        self._tables: dict[tuple[str, ...], ReservationTable] = {}
+        """By reservations that a gang may move, the others, made when first asked for."""
+        # These are right while the same reservations may be moved and the same queues exceed their guarantee.
         self._basis: tuple[object, ...] | None = None
-        """The reservations that may be moved, and the queues that exceed their guarantee with one of them."""
+        """The reservations that may be moved, where they are, and the queues that exceed their guarantee with one."""
         has_room = cycle.state.nodes.capacity_index.have_room
         cycle.precedence.begin(demand for demand in self._lanes.demands.values() if has_room(demand.parts))
         self._find_moving()
@@ -215,12 +218,13 @@ class Viability:
 
     def _find_moving(self) -> bool:
         """Find the job classes that may move one of the reservations in force; return whether they may have changed."""
-        movable = {name: None for name, reservation in self._reserved.items() if not reservation.owned}
+        movable = {name: (r.start_ms, r.nodes) for name, r in self._reserved.items() if not r.owned}
         basis = movable, self._cycle.precedence.exceeding(self._reserved.values())
         if basis == self._basis:
             return False
         self._basis = basis
-        self._moving = self._cycle.precedence.may_move_any(self._reserved.values())
+        self._movable, self._tables = self._cycle.precedence.movable(self._reserved.values()), {}
+        self._moving = (self._movable.counts > 0) | self._movable.guaranteed
         self._moving_demands = np.zeros(self._lanes.demand_numbers.limit, dtype=np.bool_)
         self._moving_demands[self._lanes.index.cells[columns.DEMAND][self._moving]] = True
         return True
@@ -320,10 +324,23 @@ class Viability:
 
     def _stays_too_long(self, job_class: JobClass) -> bool:
         """Return whether a gang of the job class would delay a reservation or meet maintenance, wherever it started."""
-        if self._may_move(job_class) or not (self._reserved or self._max_stays):
+        if not (self._reserved or self._max_stays):
             return False
+        if self._may_move(job_class):
+            return job_class.stays_ms > self._max_stay_beside_unmovable_ms(job_class)
         max_stay_ms = self._max_stays.get(job_class.demand)
         return job_class.stays_ms > (self._max_stay_ms(job_class.demand) if max_stay_ms is None else max_stay_ms)
+
+    def _max_stay_beside_unmovable_ms(self, job_class: JobClass) -> int:
+        """Return the longest stay with which a gang of the class delays no reservation that it may not move.
+
+        Without this bound each pending gang that may move a single reservation would be tried in each cycle.
+        """
+        movable = self._movable.of_class(job_class.row)
+        key = tuple(other.gang.id for other in movable)
+        if key not in self._tables:
+            self._tables[key] = self._reservations.table.reduced(movable)
+        return self._tables[key].max_stay_ms(job_class.demand.parts)
 
     def _growth_counters(self, demand: NodeDemand) -> tuple[int, ...]:
         index = self._state.nodes.capacity_index
