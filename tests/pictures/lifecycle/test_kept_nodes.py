@@ -56,6 +56,12 @@ test_kept_nodes = scenarios(
                +11m            -> ..x YY YY | A no_node
                return n1       -> .. YY YY | A no_capacity""",
         ),
+        "it gives them up in the very cycle in which an owner could take them back": (
+            f"{THREE},q=b",
+            "a=2 b=",
+            """lose n1; gone A       -> ..x AA AA | A resizing
+               +11m; Y:1x2,q=a,time=1h -> ..x YY .. | A no_node""",
+        ),
         "in another rack, it leaves its old one first": (
             "r1/n1:A r1/n2:A r2/n3:. r2/n4:. A,in=rack,must,time=9h",
             "",

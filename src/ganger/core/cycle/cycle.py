@@ -242,6 +242,7 @@ def _next_starts(cycle: Cycle) -> list[Start]:
             starts.append(next_start(cycle, completed, (target, new.spares), new.granted_ms, last_start))
         elif cycle.now_ms >= (gang.retries.kept_until_ms or 0) or preemption.could_preempt(cycle, gang):
             cycle.stops.append(replace(stop_of(gang, Cause.NODE_LOST, 0), gives_up=True))
+            cycle.ending[gang.id] = 0  # no preemptor stops it a second time
     return starts
 
 
