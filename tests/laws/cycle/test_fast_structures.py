@@ -50,12 +50,12 @@ class CheckedCandidates(Candidates):
     """Candidates that check, whenever one is tried, gang by gang, which reservations each may move."""
 
     def next(self) -> LaneEntry | None:
-        entry, cycle, viability = super().next(), self._cycle, self._viability
+        entry, cycle, movable = super().next(), self._cycle, self._viability._movable
         for job_class in self._lanes.index.rows:
             gang = job_class.entries[0].gang
             if not cycle.state.nodes.capacity_index.have_room(job_class.demand.parts):
                 continue
-            may_move = [other.gang.id for other in viability._movable.of_class(job_class.row)]
+            may_move = [other.gang.id for other in movable.parts[movable.of_class[job_class.row]]]
             moved = cycle.precedence.movable_by(gang, cycle.reservations.by_gang.values())
             assert {other.gang.id for other, _ in moved} <= {*may_move}
         return entry

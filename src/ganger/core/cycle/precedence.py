@@ -27,22 +27,12 @@ class MovableReservations(NamedTuple):
     """Which reservations the gangs of each job class may move at most, by the fields of a class alone.
 
     Attributes:
-        by_priority: All that may be moved, the lowest priority first.
-        exceeding: Those of queues that exceed their guarantee.
-        counts: (job classes,) how many of `by_priority`, the first ones, a gang of the class may move.
-        guaranteed: (job classes,) True if it may move those of `exceeding` too, since its queue stays within its
-            guarantee with it.
+        parts: Lists of reservations; the first one is empty.
+        of_class: (job classes,) the index in `parts` of those that a gang of the class may move.
     """
 
-    by_priority: list[Reservation]
-    exceeding: list[Reservation]
-    counts: NDArray[np.intp]
-    guaranteed: NDArray[np.bool_]
-
-    def of_class(self, row: int) -> list[Reservation]:
-        """Return the reservations that a gang of a job class may move."""
-        count = self.counts[row]
-        return self.by_priority[:count] + (self.exceeding if self.guaranteed[row] else [])
+    parts: list[list[Reservation]]
+    of_class: NDArray[np.intp]
 
 
 class Precedence:
@@ -130,9 +120,13 @@ class Precedence:
             parting = ((tree.branches(name, other), index) for other, index in exceeding)
             for index in {branches[0]: None for branches, index in parting if branches and branches[1] == index}:
                 is_guaranteed[members.slot] |= self._guaranteed[index]
+        # A class may move the first ones, of lower priority, and if it is guaranteed those that exceed a guarantee.
+        codes = 2 * counts + is_guaranteed[cells[QUEUE], cells[DEMAND]]
         queues = {queue: None for queue, _ in exceeding}
         over = [other for other in movable if other.gang.queue in queues]
-        return MovableReservations(movable, over, counts, is_guaranteed[cells[QUEUE], cells[DEMAND]])
+        distinct, of_class = np.unique(np.append(0, codes), return_inverse=True)
+        parts = [movable[: code // 2] + (over if code % 2 else []) for code in distinct.tolist()]
+        return MovableReservations(parts, of_class[1:])
 
     def _may_guarantee(self, queue: str, other: str) -> bool:
         tree = self._state.tree

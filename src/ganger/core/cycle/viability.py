@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from ganger.core.cycle.attempt import Blocked, Preempts, Reserved, Started
 from ganger.core.cycle.cycle_state import Cycle
 from ganger.core.cycle.urgency import Urgency
+from ganger.core.nodes.topology import Ints
 from ganger.core.queues.quota import UNLIMITED
 from ganger.core.reservations.reservation_table import ReservationTable
 from ganger.core.state import pending_index as columns
@@ -74,8 +75,10 @@ class Viability:
         """By row of a job class, whether there are reservations that may not keep one of its gangs from starting."""
         self._moving_demands: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         """By slot of a demand, whether one of these job classes is of it."""
-        self._tables: dict[tuple[str, ...], ReservationTable] = {}
-        """By reservations that a gang may move, the others, made when first asked for."""
+        self._tables: dict[int, ReservationTable] = {}
+        """By index of a part of the reservations, that a gang may move, the others; made when first asked for."""
+        self._max_stays_beside: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
+        """(parts, demands) the longest stay with which a gang delays none of the others, -1 where not yet computed."""
         # These are right while the same reservations may be moved and the same queues exceed their guarantee.
         self._basis: tuple[object, ...] | None = None
         """The reservations that may be moved, where they are, and the queues that exceed their guarantee with one."""
@@ -156,7 +159,11 @@ class Viability:
         """Rule out gangs of a demand that stay as long as one that reservations or maintenance have refused."""
         is_held = outcome.reason is ReasonCode.RESERVED
         is_maintained = outcome.reason is ReasonCode.MAINTENANCE and not self._state.tree.types
-        if not (is_held or is_maintained) or self._may_move(entry.job_class) or entry.gang.expected is not None:
+        if self._may_move(entry.job_class):
+            # Others have started since: what they leave is looked at again.
+            self._max_stays_beside[self._movable.of_class[entry.job_class.row], entry.demand.slot] = -1
+            return
+        if not (is_held or is_maintained) or entry.gang.expected is not None:
             return
         others_ms = outcome.max_stay_of_others_ms if is_held else entry.job_class.stays_ms - 1
         # Computed again: other gangs have started since.
@@ -187,10 +194,7 @@ class Viability:
             if self._reserved or self._max_stays:
                 reserved_may_start = np.zeros(len(index.rows), dtype=bool)
                 reserved_may_start[reserved_rows] = self._can_reserved_start()
-                max_stay_ms = np.full(self._open_pairs.shape[1], NEVER_MS, dtype=np.int64)
-                for demand in self._open_demands:
-                    max_stay_ms[demand.slot] = self._max_stay_ms(demand)
-                is_short = (stays_ms <= max_stay_ms[demands]) | self._moving[rows]
+                is_short = self._are_short(rows, viable, demands, stays_ms)
                 viable &= reserved_may_start[rows] | (is_short & has_unreserved[rows])
         if viable.all():
             return viable  # urgent or not, all of them are tried
@@ -200,6 +204,20 @@ class Viability:
         if self._reserved and not self._may_use_reservation:
             urgent &= has_unreserved[rows]
         return viable | urgent
+
+    def _are_short(
+        self, rows: NDArray[np.intp] | slice, viable: NDArray[np.bool_], demands: Ints, stays_ms: Ints
+    ) -> NDArray[np.bool_]:
+        """Return, of job classes of which `viable` have an open demand, False where `_stays_too_long` is true."""
+        max_stays_ms, parts = self._max_stays_beside, self._movable.of_class[rows]
+        by_slot = {demand.slot: demand for demand in self._open_demands}
+        for slot, demand in by_slot.items():
+            max_stays_ms[0, slot] = self._max_stay_ms(demand)
+        moving = np.unique((parts * max_stays_ms.shape[1] + demands)[viable & (parts > 0)])
+        for part, slot in zip(*np.divmod(moving, max_stays_ms.shape[1]), strict=True):
+            self._max_stay_beside_unmovable_ms(int(part), by_slot[int(slot)])
+        is_short: NDArray[np.bool_] = stays_ms <= max_stays_ms[parts, demands]
+        return is_short
 
     def _can_reserved_start(self) -> NDArray[np.bool_]:
         """Return, for each job class with reservations, whether one of its reserved gangs can start."""
@@ -224,7 +242,9 @@ class Viability:
             return False
         self._basis = basis
         self._movable, self._tables = self._cycle.precedence.movable(self._reserved.values()), {}
-        self._moving = (self._movable.counts > 0) | self._movable.guaranteed
+        size = len(self._movable.parts), self._lanes.demand_numbers.limit
+        self._max_stays_beside = np.full(size, -1, dtype=np.int64)
+        self._moving = self._movable.of_class > 0
         self._moving_demands = np.zeros(self._lanes.demand_numbers.limit, dtype=np.bool_)
         self._moving_demands[self._lanes.index.cells[columns.DEMAND][self._moving]] = True
         return True
@@ -327,20 +347,22 @@ class Viability:
         if not (self._reserved or self._max_stays):
             return False
         if self._may_move(job_class):
-            return job_class.stays_ms > self._max_stay_beside_unmovable_ms(job_class)
+            part = int(self._movable.of_class[job_class.row])
+            return job_class.stays_ms > self._max_stay_beside_unmovable_ms(part, job_class.demand)
         max_stay_ms = self._max_stays.get(job_class.demand)
         return job_class.stays_ms > (self._max_stay_ms(job_class.demand) if max_stay_ms is None else max_stay_ms)
 
-    def _max_stay_beside_unmovable_ms(self, job_class: JobClass) -> int:
-        """Return the longest stay with which a gang of the class delays no reservation that it may not move.
+    def _max_stay_beside_unmovable_ms(self, part: int, demand: NodeDemand) -> int:
+        """Return the longest stay with which a gang that may move a part of the reservations delays none of the others.
 
         Without this bound each pending gang that may move a single reservation would be tried in each cycle.
         """
-        movable = self._movable.of_class(job_class.row)
-        key = tuple(other.gang.id for other in movable)
-        if key not in self._tables:
-            self._tables[key] = self._reservations.table.reduced(movable)
-        return self._tables[key].max_stay_ms(job_class.demand.parts)
+        max_stay_ms = int(self._max_stays_beside[part, demand.slot])
+        if max_stay_ms < 0:
+            if part not in self._tables:
+                self._tables[part] = self._reservations.table.reduced(self._movable.parts[part])
+            max_stay_ms = self._max_stays_beside[part, demand.slot] = self._tables[part].max_stay_ms(demand.parts)
+        return max_stay_ms
 
     def _growth_counters(self, demand: NodeDemand) -> tuple[int, ...]:
         index = self._state.nodes.capacity_index
