@@ -8,13 +8,13 @@ import pytest
 
 from ganger.core.reservations.reservation_table import ReservationTable
 from ganger.engine.eventlog.projection import project
-from ganger.model.job import GangState
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 from tests.pictures.play import scenarios
 
 TWO = "n1:AA n2:AA n3:.. A,time=9h,save"
 THREE = "n1:AA n2:AA n3:AA A,time=9h,save"
+RESERVED_BESIDE = "n1:AA n2:AA n3:BB n4:CC A,time=9h,prio=50 B,time=9h,prio=-50 C,time=2h,prio=90"
 
 test_kept_nodes = scenarios(
     {
@@ -134,6 +134,13 @@ test_kept_nodes = scenarios(
             """+30m; lose n1; gone A -> ..x .. BB | A stopping_others, B requeueing
                gone B                -> ..x AA AA | B no_capacity""",
         ),
+        "but not if a younger job, whose reservation would be in its way, then had them stopped": (
+            RESERVED_BESIDE,
+            "",
+            """Y:2x2,time=1h,prio=50; +30m -> AA AA BB CC | Y no_capacity
+               lose n1; gone A             -> ..x AA BB CC | A resizing, Y no_capacity
+               done B                      -> ..x AA AA CC | Y no_capacity, B succeeded""",
+        ),
         "one that fails again and again pauses without nodes": (
             TWO,
             "",
@@ -184,10 +191,8 @@ def test_it_says_what_it_keeps_and_what_it_waits_for() -> None:
 def test_what_it_would_leave_is_looked_at_apart_from_the_forecast_of_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check what was wrong: where a reservation has moved, the forecast was made while the gang counted as gone."""
     monkeypatch.setattr(ReservationTable, "_add_to_near_profile", lambda *_: False)
-    cluster = "n1:AA n2:AA n3:BB n4:CC A,time=9h,prio=50 B,time=9h,prio=-50 C,time=2h,prio=90"
-    film = Film(POLICIES["dynamic"], cluster, "")
-    film.play("Y:2x2,time=1h,prio=50; +30m -> AA AA BB CC | Y no_capacity")
-    film.do("lose n1")
-    film.do("gone A")
-    film.run_cycles()
-    assert film.state.gangs["B"].state is GangState.REQUEUEING
+    film = Film(POLICIES["dynamic"], RESERVED_BESIDE, "")
+    film.play(
+        """Y:2x2,time=1h,prio=50; +30m -> AA AA BB CC | Y no_capacity
+           lose n1; gone A             -> ..x AA BB CC | A resizing, Y no_capacity"""
+    )

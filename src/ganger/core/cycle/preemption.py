@@ -65,7 +65,7 @@ def could_preempt(cycle: Cycle, gang: Gang) -> bool:
     state, rules = cycle.state, preemption_rules(cycle.policy, cycle.state.document)
     attempt, retries = replace(gang.attempt, left=(), target=()), gang.retries.keeping_nothing()
     waiting = replace(gang, state=GangState.PENDING, shape=gang.job.spec.shape, attempt=attempt, retries=retries)
-    choice, table = None, cycle.reservations.table
+    could, table = False, cycle.reservations.table
     with state.trial():
         state.release(gang)
         # What is forecast from here on counts its nodes as free, which the rest of the cycle must not.
@@ -74,14 +74,19 @@ def could_preempt(cycle: Cycle, gang: Gang) -> bool:
             staying = [other for other, _ in state.allocated() if not _is_leaving(cycle, other)]
             later = _later_gangs(cycle, waiting, [other for other in staying if other.state is not GangState.PENDING])
             choice = choose(state, waiting, _leaving(cycle), lambda: VictimOrder(later)) if later else None
+            could = choice is not None and bool(choice.victims)
         elif rules is not None:
             surplus = find_surplus(state, cycle.now_ms, cycle.ending)
             planned = Planned(cycle.ending, cycle.started_gangs, _owners(cycle))
             legality = Legality(state, cycle.now_ms, rules, planned)
-            if _may_help(cycle, waiting, legality, surplus, has_more=True):
-                choice = _choose_by_rules(cycle, waiting, (legality, surplus, None), {})
+            is_likely = _may_help(cycle, waiting, legality, surplus, has_more=True)
+            choice = _choose_by_rules(cycle, waiting, (legality, surplus, None), {}) if is_likely else None
+            if choice is not None and (choice.victims or choice.shrinks):
+                # Else a younger job whose reservation is in its way would get the nodes that it gives up.
+                resized = [_resize(cycle, shrink) for shrink in choice.shrinks]
+                could = cycle.reservations.could_reserve_beside(waiting, choice.victims, resized)
     cycle.reservations.table = table
-    return choice is not None and bool(choice.victims or choice.shrinks)
+    return could
 
 
 def preempt_by_rules(cycle: Cycle, start: Callable[[Gang], bool]) -> dict[ClassKey, PendingReason]:

@@ -272,6 +272,16 @@ class CycleReservations:
             del self._ending[victim.id]
         return False
 
+    def could_reserve_beside(self, gang: Gang, victims: list[Gang], resized: Sequence[Gang]) -> bool:
+        """Return what `reserve_beside` would, with everything as it was."""
+        table, changes = self.table, dict(self.changes)
+        could = self.reserve_beside(gang, victims, resized)
+        if could:
+            self.table, self.changes = table, changes
+            for victim in victims:
+                del self._ending[victim.id]
+        return could
+
     @contextmanager
     def kept_from(self, gang: Gang) -> Iterator[None]:
         """Withhold within the context what belongs to reservations that a gang may not move, free already or not."""
