@@ -17,6 +17,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.policy_doc.policy_validation import policy_from_dict, policy_to_dict
+from ganger.engine.query.event_text import story
 from ganger.model import event as e
 from ganger.model.decision import Cause, Move, NodeShare, Plan, Start
 from ganger.model.evidence import PythonError, RankEnd, RuleMatch
@@ -40,6 +41,7 @@ class Film:
     def __init__(self, policy: Policy, cluster: str, queues: str) -> None:
         self.policy, self.state, self.now_ms, self.steps = policy, State(find_score=registry.score), 1_000_000_000, 0
         self.ended: dict[str, str] = {}
+        self.rows: list[e.Stamped] = []
         for token in queues.split():
             self.apply(e.QueueSet(queue=picture.queue(token)))
         gang_options = dict(picture.words(token) for token in cluster.split() if token[0].isupper())
@@ -62,7 +64,12 @@ class Film:
                 self.do(action)
             self.run_cycles()
             actual, expected = self.summary(), " ".join(expected.split())
-            assert actual == expected, f"\n  {actions}\n  before: {before}\n  after:  {actual}\n  wanted: {expected}"
+            assert actual == expected, "\n".join(
+                [
+                    f"\n  {actions}\n  before: {before}\n  after:  {actual}\n  wanted: {expected}",
+                    *(story(self.rows, gang) for gang in self.state.gangs),
+                ]
+            )
 
     def summary(self) -> str:
         """Return the picture, and the status of gangs that do not simply run."""
@@ -104,7 +111,8 @@ class Film:
 
     def apply(self, event: e.Event) -> None:
         """Fold an event with the next number and the current time."""
-        for changed in fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event)):
+        self.rows.append(e.Stamped(self.state.seq + 1, self.now_ms, event))
+        for changed in fold(self.state, self.rows[-1]):
             if changed.ended and not (isinstance(changed, Gang) and changed.is_head):
                 self.ended[changed.id] = changed.state
 

@@ -155,6 +155,10 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._deadline is not None:
             self._deadline.cancel()
+        if self.hello is not None:
+            _log.debug(
+                "the connection of %s on %s is lost: %s", self.hello.gang, self.hello.node, exc or "it was closed"
+            )
         self._listener.launcher_disconnected(self)
 
     def data_received(self, data: bytes) -> None:
@@ -207,7 +211,8 @@ class Connection(asyncio.Protocol):
             if durable is not None and (durable.cancelled() or (error := durable.exception())):
                 if not durable.cancelled() and getattr(error, "code", "") in PERMANENT_ERRORS:
                     self._refuse(BadMessage(str(error)))
-                self.close()  # the launcher reconnects and repeats the message
+                _log.debug("message %d is not durable, and its launcher dropped to repeat it", number)
+                self.close()
                 return
         if on_acknowledged is not None:
             self.send("ack", n=number)

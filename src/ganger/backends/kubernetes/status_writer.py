@@ -5,6 +5,7 @@ Nothing is written unless this controller leads.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -22,6 +23,8 @@ from ganger.model.job import split_element_id
 LAZY_DELAY_S: Final = 10.0
 """Delay of writes that change only a sentence."""
 _SENTENCE: Final = ("reason", "message")
+
+_log = logging.getLogger(__name__)
 
 
 class _WrittenStatus(ApiStruct, frozen=True):
@@ -135,6 +138,7 @@ class StatusWriter:
                 self.forget(key)
                 return
             raise
+        _log.debug("wrote the status of %s %s/%s: %s", self._resource.plural, *key, ", ".join(status))
         if self._pending.get(key) is status:
             del self._pending[key]
             self._first_unwritten.pop(key, None)

@@ -139,6 +139,7 @@ class GangJobReconciler:
 
     def _start_submission(self, item: CustomObject, *, was_rejected: bool = False) -> None:
         name = id_of(item.metadata.key)
+        _log.debug("submits GangJob %s/%s, generation %d", *item.metadata.key, item.metadata.generation)
         self._refused.pop(name, None)
         self._known.add(name)
         self._submitting[name] = item
@@ -261,6 +262,8 @@ class GangJobReconciler:
         if not events:
             self._set_observed(item)
             return
+        kinds = ", ".join(event.kind for event in events)
+        _log.debug("GangJob %s/%s, generation %d: %s", *item.metadata.key, item.metadata.generation, kinds)
         event_loop = asyncio.get_running_loop()
 
         def observe(done: "Future[int]") -> None:

@@ -183,6 +183,7 @@ class PolicyReconciler:
         except RequestError as error:
             _log.warning("the policy of the objects could not be put in force: %s", error.detail)
             return RETRY_S
+        _log.debug("the policy of %d objects is in force, without those refused: %s", len(objects), [*refused])
         queues = _document(self._in_force).queues
         for name, item in objects.items():
             self._write_status(name, item, refused.get(name), queues)

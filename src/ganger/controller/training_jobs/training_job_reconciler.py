@@ -131,6 +131,7 @@ class TrainingJobReconciler:
         if not _asks_for_ganger(training_job):
             return
         gang_job = self._backend.job(key)
+        _log.debug("TrainingJob %s/%s has a GangJob: %s; scalers: %d", *key, gang_job is not None, len(scalers))
         if gang_job is None:
             await self._create(training_job)
         elif gang_job.metadata.annotations.get(TRAINING_JOB) != training_job.metadata.uid:

@@ -71,10 +71,8 @@ class Viability:
         self._reserved_entries: dict[JobClass, list[LaneEntry]] = {}
         for entry in sorted(entries, key=gang_number):
             self._reserved_entries.setdefault(entry.job_class, []).append(entry)
-        self._moving: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        """By row of a job class, whether there are reservations that may not keep one of its gangs from starting."""
         self._moving_demands: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        """By slot of a demand, whether one of these job classes is of it."""
+        """By slot of a demand, whether there are reservations that may not keep a gang of it from starting."""
         self._tables: dict[int, ReservationTable] = {}
         """By index of a part of the reservations, that a gang may move, the others; made when first asked for."""
         self._max_stays_beside: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
@@ -244,13 +242,12 @@ class Viability:
         self._movable, self._tables = self._cycle.precedence.movable(self._reserved.values()), {}
         size = len(self._movable.parts), self._lanes.demand_numbers.limit
         self._max_stays_beside = np.full(size, -1, dtype=np.int64)
-        self._moving = self._movable.of_class > 0
         self._moving_demands = np.zeros(self._lanes.demand_numbers.limit, dtype=np.bool_)
-        self._moving_demands[self._lanes.index.cells[columns.DEMAND][self._moving]] = True
+        self._moving_demands[self._lanes.index.cells[columns.DEMAND][self._movable.of_class > 0]] = True
         return True
 
     def _may_move(self, job_class: JobClass) -> bool:
-        return bool(self._moving[job_class.row])
+        return bool(self._movable.of_class[job_class.row])
 
     def is_closed(self, job_class: JobClass) -> bool:
         """Return whether no gang of a job class is viable: it is not open, and none is urgent or has a reservation."""

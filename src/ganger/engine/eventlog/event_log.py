@@ -171,6 +171,7 @@ class EventLog:
             if self._writer.in_transaction:
                 with suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")
+        _logger.debug("events up to seq %d are durable", batch[-1].seq)
         self._since_snapshot += len(batch)
 
     def import_jobs(self, projections: Iterable[Projection], seq: int) -> None:

@@ -155,6 +155,24 @@ def sentence(event: e.Event) -> str:
             return _cluster_text(event)
 
 
+def story(rows: Iterable[e.Stamped], gang: str) -> str:
+    """Return what happened to a gang, a line for each event of some rows and decision in them that is about it.
+
+    For assertions and debuggers: a line has the number of the event, its time in ms since that of the first line, and
+    its sentence.
+    """
+    lines, first_ms = list[str](), None
+    for row in rows:
+        if isinstance(row.event, e.Decided):
+            decisions = (item for item in row.event.plan.decisions if not isinstance(item, _OF_NO_JOB))
+            texts = [_decision_text(item) for item in decisions if gang in (item.gang, getattr(item, "preemptor", ""))]
+        else:
+            texts = [sentence(row.event)] if job_of(row.event) == gang else []
+        first_ms = row.at_ms if texts and first_ms is None else first_ms
+        lines += [f"{row.seq} +{row.at_ms - (first_ms or 0)} ms: {text}" for text in texts]
+    return "\n".join(lines)
+
+
 def job_of(event: e.Event) -> str | None:
     """Return the one job that the event is about, or None."""
     match event:
