@@ -4,12 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ganger import registry
+from ganger.core.state.state import State
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.model import event as e
+from ganger.model.policy import GpuShares
+from ganger.settings import Home
 from tests.examples import one_in_gate
 
 ASK = """
@@ -52,8 +59,11 @@ def python(code: str, path: Path) -> str:
     return done.stdout
 
 
-def test_own_plugins_are_found_without_a_list(tmp_path: Path) -> None:
-    frameworks, policies, scores, broken = json.loads(python(ASK, tmp_path))
+def test_own_plugins_are_found_without_a_list_and_imported_only_when_needed(tmp_path: Path) -> None:
+    early = "import sys, ganger.registry; print([name for name in sys.modules if 'ganger.frameworks' in name])"
+    imported, answer = python(f"{early}\n{ASK}", tmp_path).splitlines()
+    assert imported == "[]"
+    frameworks, policies, scores, broken = json.loads(answer)
     assert {"plain", "torch"} <= set(frameworks)
     assert {"dynamic", "fifo"} <= set(policies)
     assert {"pack", "fgd"} <= set(scores)
@@ -89,11 +99,12 @@ def test_an_entry_point_is_found_and_a_job_may_name_it(tmp_path: Path) -> None:
         "[ganger.frameworks]\nmine = my_framework\n[ganger.policies]\nmine = my_policy\n"
         "[ganger.scores]\nmine = my_score\n",
     )
-    *groups, broken = json.loads(python(ASK, tmp_path))
+    named = "from ganger.spec import spec_from_dict as s; print(s({'run': 'x', 'framework': 'mine'}, 'w').framework)"
+    framework, answer = python(f"{named}\n{ASK}", tmp_path).splitlines()
+    assert framework == "mine"
+    *groups, broken = json.loads(answer)
     assert all("mine" in names for names in groups)
     assert broken == {}
-    named = "from ganger.spec import spec_from_dict as s; print(s({'run': 'x', 'framework': 'mine'}, 'w').framework)"
-    assert python(named, tmp_path).strip() == "mine"
 
 
 BROKEN = (
@@ -127,28 +138,9 @@ def test_broken_plugins_are_named_and_hide_no_other(tmp_path: Path) -> None:
         assert why in broken[f"ganger.frameworks:{name} ({name})"]
 
 
-def test_nothing_is_imported_before_it_is_needed(tmp_path: Path) -> None:
-    code = "import sys, ganger.registry; print([n for n in sys.modules if 'ganger.frameworks' in n])"
-    assert python(code, tmp_path).strip() == "[]"
-
-
-APPLIED = """
-from dataclasses import replace
-from pathlib import Path
-from ganger.core.state.state import State
-from ganger.engine.eventlog.event_log import EventLog
-from ganger.model import event as e
-from ganger.model.policy import GpuShares
-from ganger.settings import Home
-log, state = EventLog(Home(Path("HOME")).database), State()
-document = replace(state.document, CHANGE)
-log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
-"""
-
-
-GONE = {
-    "order": ("queue order", 'order="mine"', "conservative, dynamic, "),
-    "score": ("placement score", 'gpu_shares=GpuShares(score="mine")', "best-fit, dotprod, "),
+GONE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "order": ("queue order", {"order": "mine"}, "conservative, dynamic, "),
+    "score": ("placement score", {"gpu_shares": GpuShares(score="mine")}, "best-fit, dotprod, "),
 }
 
 
@@ -159,7 +151,10 @@ def test_a_server_does_not_begin_whose_policy_needs_a_plugin_that_is_gone(
 ) -> None:
     (title, change, legal), home = GONE[key], tmp_path / "home"
     home.mkdir(mode=0o700)
-    python(APPLIED.replace("HOME", str(home)).replace("CHANGE", change), tmp_path)
+    log = EventLog(Home(home).database)
+    document = replace(State().document, **change)
+    log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
+    log.close()
     why = f"is not installed; installed: {legal}"
     if broken:
         group = registry.POLICIES if key == "order" else registry.SCORES

@@ -16,7 +16,6 @@ KEPT = [int(line.split()[0]) for line in KEPT_FILE.read_text().splitlines() if n
 MANY = 100
 PRINT_DIGESTS = """
 import sys
-from tests.examples import one_in_gate
 from tests.seeds.__main__ import run_seed
 for seed in map(int, sys.argv[1:]):
     print(run_seed(seed).digest)

@@ -20,8 +20,8 @@ from ganger.ports import JobFilter, LabelTerm, label_terms
 from tests.engine.scenes import job
 from tests.examples import IN_GATE
 
-JOBS = 10_000
-PAGE = 50
+JOBS = 3_000
+PAGE = 15
 END_MS = 100_000
 STATES = ("pending", "stopped")
 

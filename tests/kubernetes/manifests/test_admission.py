@@ -10,8 +10,8 @@ import pytest
 from ganger.spec import json_schema
 from tests.kubernetes.kubectl import APPLY, RefusedByServerError, kubectl, needs_cluster, objects, wait_for_definitions
 from tests.kubernetes.manifests.structural import rules
-from tests.kubernetes.manifests.test_manifests import PRINTED
-from tests.kubernetes.manifests.test_resources import EXAMPLES, PLURALS, schema_of
+from tests.kubernetes.manifests.test_manifests import with_agent
+from tests.kubernetes.manifests.test_resources import PLURALS, examples, schema_of
 from tests.waiting import wait_until
 from tools.controlled import alone
 from tools.testcluster import running_cluster
@@ -35,7 +35,7 @@ def installed() -> Iterator[None]:
     """
     cluster = running_cluster()
     with nullcontext() if cluster is None else alone(cluster):
-        quiet = [new_object for new_object in PRINTED if new_object["kind"] not in ("Deployment", "Service")]
+        quiet = [new_object for new_object in with_agent() if new_object["kind"] not in ("Deployment", "Service")]
         kubectl(*APPLY, "-f", "-", stdin=objects(*quiet))
         wait_for_definitions(PLURALS)
         kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
@@ -89,7 +89,7 @@ def dry_run(stdin: Any, user: str = "") -> str:
 
 
 def test_the_rest_would_be_taken_too() -> None:
-    others = [item for item in PRINTED if item["kind"] in ("Deployment", "Service")]
+    others = [item for item in with_agent() if item["kind"] in ("Deployment", "Service")]
     assert _refused("apply", "--dry-run=server", "-f", "-", stdin=objects(*others)) == ""
 
 
@@ -112,7 +112,7 @@ def test_short_names_and_columns() -> None:
 
 
 def test_a_file_for_ganger_run_is_a_spec_as_it_is() -> None:
-    every = (new_object("gangjobs", f"example-{index}", spec) for index, spec in enumerate(EXAMPLES.values()))
+    every = (new_object("gangjobs", f"example-{index}", spec) for index, spec in enumerate(examples().values()))
     assert dry_run(objects(*every)) == ""
 
 

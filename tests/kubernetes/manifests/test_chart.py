@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.docs.pages import ROOT, blocks
-from tests.kubernetes.manifests.test_manifests import PRINTED, printed
+from tests.kubernetes.manifests.test_manifests import printed, with_agent
 from tools.chart import helm, write_chart
 from tools.chart.values import CONTRADICTIONS
 from tools.testcluster import Unavailable
@@ -97,7 +97,7 @@ def test_values_leave_parts_out_and_open_the_rest(program: str, chart: Path, tmp
     }
     assert not left & {"Deployment", "Service", "NetworkPolicy", "PriorityClass", "FlowSchema"}
     assert "CustomResourceDefinition" in left
-    assert {kind for kind, _ in keyed(PRINTED)} > left
+    assert {kind for kind, _ in keyed(with_agent())} > left
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ def test_the_overlay_of_the_page_is_built(tmp_path: Path) -> None:
     if not binaries.is_built():
         pytest.skip("kubectl is not built: make cluster builds it")
     (tmp_path / "base").mkdir()
-    YAML().dump_all(PRINTED, tmp_path / "base" / "ganger.yaml")
+    YAML().dump_all(with_agent(), tmp_path / "base" / "ganger.yaml")
     for block in blocks(ROOT / "docs/how-to/install.md"):
         if block.name:
             (tmp_path / block.name).write_text(block.text)
     built = keyed(list(YAML(typ="safe").load_all(run(binaries.program("kubectl"), "kustomize", str(tmp_path)).stdout)))
     pod = built["Deployment", "ganger-controller"]["spec"]["template"]["spec"]
     assert pod.pop("nodeSelector") == {"pool": "system"}
-    assert built == keyed(PRINTED)
+    assert built == keyed(with_agent())
 
 
 def test_each_contradiction_is_tried() -> None:
