@@ -9,7 +9,6 @@ import pytest
 
 from ganger.cli.exit_codes import EXIT_CODES, OK
 from tests.cli.live import Live, live, place
-from tests.cli.sim.conftest import simulate_here
 from tests.cli.test_help import every_command
 from tests.waiting import wait_until
 
@@ -151,7 +150,6 @@ def test_commands_with_output_have_the_json_option() -> None:
 
 @pytest.mark.parametrize("path", ARGUMENTS)
 def test_output_is_json_only(live: Live, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulate_here(monkeypatch)
     value = Path("value")
     value.write_text("a secret\n")
     Path("trace.csv").write_text("name,submitted_ms,duration_ms,gpus\na,0,1000,8\nb,500,1000,1\n")

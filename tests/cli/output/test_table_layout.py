@@ -13,7 +13,6 @@ from ganger.cli.output.print_output import Column, display_width, table_lines
 from tests.cli.conftest import Shell
 from tests.cli.live import Live, live, place
 from tests.cli.output.test_terminal import on_terminal
-from tests.cli.sim.conftest import simulate_here
 from tests.rest.serving import ServerHome
 
 __all__ = ["live", "place"]
@@ -128,8 +127,7 @@ def _is_one_word(line: str) -> bool:
         "size TRACE --wait-p99 1h",
     ],
 )
-def test_tables_of_simulations_fit_in_80_columns(shell: Shell, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulate_here(monkeypatch)
+def test_tables_of_simulations_fit_in_80_columns(shell: Shell, command: str) -> None:
     trace = Path("the-trace-of-the-research-group-of-last-week-with-every-job-of-every-user.csv")
     trace.write_text("name,submitted_ms,duration_ms,gpus,user\na,0,60000,8,ann\nb,1000,60000,4,a-long-name-of-a-user\n")
     words = command.replace("TRACE", str(trace)).split()
